@@ -1,0 +1,139 @@
+"""The nouns of gpurun: what is for rent, what was rented, and until when.
+
+Units are part of the name: usd_per_hour, disk_gb (10**9 bytes), *_s (seconds).
+Money is Decimal US dollars.  Every datetime is timezone-aware UTC.
+"""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
+
+
+class InstanceState(StrEnum):
+    """What a provider's status word means for money; UNKNOWN bills."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPED = "stopped"
+    ENDING = "ending"
+    GONE = "gone"
+    UNKNOWN = "unknown"
+
+
+class Ending(StrEnum):
+    """Why a run is being ended; set once, by whoever is first."""
+
+    KILL = "kill"
+    DEADLINE = "deadline"
+    FAILED = "failed"
+    DONE = "done"
+
+
+class AttemptState(StrEnum):
+    """One label's way from the intent to rent to the proof that nothing bills (protocol 2)."""
+
+    INTENT = "intent"
+    SENDING = "sending"
+    MADE = "made"
+    REFUSED = "refused"
+    UNCLEAR = "unclear"
+    GHOST = "ghost"
+    EXPIRED = "expired"
+    SEEN = "seen"
+    DELETING = "deleting"
+    GONE = "gone"
+
+    @property
+    def may_bill(self) -> bool:
+        return self not in (AttemptState.INTENT, *SETTLED)
+
+
+SETTLED = (AttemptState.REFUSED, AttemptState.EXPIRED, AttemptState.GONE)
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a recipe asks of a machine."""
+
+    gpu: str | None  # None: no GPU needed
+    gpu_count: int
+    disk_gb: int
+    image: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A priced thing that can be rented now."""
+
+    provider: str
+    id: str
+    gpu: str | None
+    gpu_count: int
+    usd_per_hour: Decimal  # all-in, for the disk asked
+    disk_gb: int
+    place: str = ""
+    cpu_count: int = 0
+    memory_gb: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One request to rent: sent once per label, ever."""
+
+    offer: Offer
+    need: Need
+    label: str
+    fires_at: datetime
+    ends_at: datetime
+    max_usd_per_hour: Decimal
+    fuse_script: str = ""
+    ssh_public_key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """The answer to an order."""
+
+    instance_id: str
+    box_key: str = field(default="", repr=False)  # can end this one box; secret
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """A rented machine as its provider describes it; in prose, the box."""
+
+    provider: str
+    id: str
+    label: str
+    state: InstanceState
+    usd_per_hour: Decimal | None
+    created_at: datetime | None
+    gpu: str | None = None
+    gpu_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Timer:
+    """The auto-kill timer of one label: at `fires_at` training stops, at `ends_at` the box goes."""
+
+    label: str
+    seq: int
+    kind: str  # "setup", "run" or "ending"
+    fires_at: datetime
+    ends_at: datetime
+    boot_id: str
+    fires_boot_s: float  # the same instants on the boot clock, valid within `boot_id`
+    ends_boot_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What a run may cost and how long its parts may take."""
+
+    max_usd_per_hour: Decimal
+    max_usd: Decimal
+    setup_s: float
+    run_s: float
+    grace_s: float
+    idle_s: float

@@ -1,0 +1,81 @@
+"""The port to the companies and places that rent machines.
+
+Every provider passes one contract suite (tests/contract.py).  Its promises: no method sleeps or
+retries; unknown status words are UNKNOWN, and UNKNOWN bills; money is Decimal and all-in for the
+disk asked; an error never holds a key.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from gpurun.model import Created, Instance, Need, Offer, Order
+from gpurun.shell import Shell
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """How far a provider's answers may lag behind its machines, declared, never discovered.
+
+    settle_window_s  how long an unseen attempt may still appear (protocol 1)
+    proof_gap_s      time between the two complete lists of a proof of death
+    tail_s           billing after DELETE
+    fuse_ends_bill   whether the fuse on the box can end the bill
+    """
+
+    settle_window_s: float
+    proof_gap_s: float
+    tail_s: float
+    fuse_ends_bill: bool
+
+
+class Provisioner(Protocol):
+    """A provider.  Queries either answer in full or raise `ProviderError`."""
+
+    name: str
+    traits: Traits
+
+    def account(self) -> str:
+        """Whose money it is; evidence counts only under the same account."""
+
+    def offers(self, need: Need) -> Iterable[Offer]:
+        """What can be rented now for this need, the cheapest first, all-in price."""
+
+    def instances(self) -> list[Instance]:
+        """Everything the account holds: COMPLETE, or an error."""
+
+    def instance(self, instance_id: str) -> Instance | None:
+        """One row by id; None is the provider's word that there is none."""
+
+    def create(self, order: Order) -> Created:
+        """Rent, once.  NoCapacity: nothing was made.  CreateUnclear: the answer is not known."""
+
+    def destroy(self, instance_id: str) -> None:
+        """Ask for the end; idempotent.  Returning means acknowledged, or surely absent."""
+
+
+@runtime_checkable
+class OwnShell(Protocol):
+    """A provider whose boxes are reached otherwise than by SSH."""
+
+    def shell(self, instance_id: str) -> Shell:
+        """A shell whose commands run inside this box, in its root directory."""
+
+
+@runtime_checkable
+class OwnFuse(Protocol):
+    """A provider where the fuse runs beside the box, not on it."""
+
+    def fuse_home(self, instance_id: str) -> str:
+        """The directory of the fuse's state file on this machine."""
+
+    def self_destroy(self, instance_id: str) -> str:
+        """POSIX sh text that ends this one box, run by the fuse at its deadline."""
+
+
+@runtime_checkable
+class Containment(Protocol):
+    """A provider that can say how surely it ends every process of a box."""
+
+    def containment(self) -> str:
+        """One line for `doctor` and `status`."""

@@ -1,0 +1,1 @@
+"""The adapters: one module per provider, imported by gpurun/wiring.py alone."""
