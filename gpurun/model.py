@@ -137,3 +137,70 @@ class Budget:
     run_s: float
     grace_s: float
     idle_s: float
+
+
+class RunState(StrEnum):
+    """What `status` says of a run."""
+
+    ACTIVE = "active"
+    DONE = "done"
+    FAILED = "failed"
+    KILLED = "killed"
+    DEADLINE = "deadline"
+    STILL_BILLING = "still_billing"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One recipe on one instance, from the intent to the proof that it is gone."""
+
+    id: str
+    recipe_name: str
+    recipe_json: str  # merged, without any secret's value
+    recipe_dir: str
+    provider: str
+    runs_dir: str  # where artifacts land, absolute
+    options_json: str
+    state: RunState
+    phase: str
+    ending: Ending | None
+    reason: str
+    exit_code: int | None
+    error: str
+    driver_epoch: int
+    bundle_sha256: str
+    created_at: datetime
+    finished_at: datetime | None
+    collected_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One label: one `create`, ever."""
+
+    label: str
+    run_id: str
+    provider: str
+    account_id: str
+    offer_id: str
+    usd_per_hour: Decimal
+    ceiling_at: datetime
+    state: AttemptState
+    ending: Ending | None
+    gpu: str | None
+    gpu_count: int
+    sent_at: datetime | None
+    instance_id: str | None
+    id_from: str | None  # "answer" or "list"
+    first_seen_at: datetime | None
+    created_at: datetime | None
+    delete_acked_at: datetime | None
+    gone_at: datetime | None
+    evidence_json: str
+
+
+class TimerState(StrEnum):
+    ARMING = "arming"
+    IN_FORCE = "in_force"
+    SUPERSEDED = "superseded"
+    FIRED = "fired"

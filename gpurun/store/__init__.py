@@ -1,0 +1,35 @@
+"""The journal: every transition is in SQLite before it is acted on.
+
+Intentions are fenced by the driver's epoch and by `ending`; facts never are (protocol 3).
+"""
+
+from pathlib import Path
+
+from gpurun.clock import Clock
+from gpurun.store.attempts import Attempts
+from gpurun.store.database import Database, Newer, StoreError
+from gpurun.store.endings import Endings
+from gpurun.store.keepers import Keepers
+from gpurun.store.ledger import Ledger, OverCap
+from gpurun.store.owner import Owner
+from gpurun.store.runs import Fenced, Runs
+from gpurun.store.timers import Timers
+
+__all__ = ["Database", "Fenced", "Journal", "Newer", "OverCap", "StoreError"]
+
+
+class Journal:
+    """All tables of one database, by subject."""
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self.database = Database(path)
+        self.owner = Owner(self.database)
+        self.runs = Runs(self.database, clock)
+        self.attempts = Attempts(self.database, clock)
+        self.timers = Timers(self.database, clock)
+        self.endings = Endings(self.database, clock)
+        self.ledger = Ledger(self.database, clock)
+        self.keepers = Keepers(self.database, clock)
+
+    def close(self) -> None:
+        self.database.close()

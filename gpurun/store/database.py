@@ -1,0 +1,163 @@
+"""One SQLite file: opened, migrated, and written in explicit transactions.
+
+`synchronous=FULL` because a committed row must survive power loss: it may be the only trace of a
+box.  Writers say BEGIN IMMEDIATE, so that a transaction that began can commit; readers never
+wait for a writer.
+"""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from alembic import command
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+from sqlalchemy import Engine, create_engine, event
+from sqlalchemy.engine import Connection
+from sqlalchemy.exc import DBAPIError
+from sqlmodel import Session
+
+from gpurun.errors import GpurunError
+
+MIGRATIONS = Path(__file__).parent / "migrations"
+BUSY_TIMEOUT_MS = 5000
+
+
+class StoreError(GpurunError):
+    """The database cannot be used; timers go on from the black box, and killing still works."""
+
+    exit_code = 2
+
+
+class Newer(StoreError):
+    """The database was written by a newer gpurun."""
+
+
+class Database:
+    """The journal's file.  `migrate()` is for the keeper and `up` alone."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._engine = _engine(path)
+        self._reader = self._engine.execution_options(begin="BEGIN")
+
+    @contextmanager
+    def write(self) -> Iterator[Session]:
+        with (
+            _explained(self.path),
+            Session(self._engine, expire_on_commit=False) as session,
+            session.begin(),
+        ):
+            yield session
+
+    @contextmanager
+    def read(self) -> Iterator[Session]:
+        with (
+            _explained(self.path),
+            Session(self._reader, expire_on_commit=False) as session,
+            session.begin(),
+        ):
+            yield session
+
+    def version(self) -> str | None:
+        """The schema's revision; None of an empty file."""
+        with self.read() as session:
+            connection = session.connection()
+            tables = connection.exec_driver_sql(
+                "SELECT name FROM sqlite_master WHERE name = 'alembic_version'"
+            ).all()
+            if not tables:
+                return None
+            row = connection.exec_driver_sql("SELECT version_num FROM alembic_version").first()
+            return None if row is None else str(row[0])
+
+    def require_current(self) -> None:
+        """Raise unless this gpurun and this schema fit each other exactly."""
+        have = self.version()
+        if have not in known_versions():
+            raise Newer(
+                f"{self.path} has schema {have}, which this gpurun does not know: a newer one "
+                "wrote it. Upgrade gpurun; until then `gpurun status` and `gpurun kill` work."
+            )
+        if have != head():
+            raise StoreError(f"{self.path} has the older schema {have}; run `gpurun keeper start`.")
+
+    def migrate(self) -> None:
+        """Bring the schema up to date, after a backup; nothing changes if that fails."""
+        have = self.version()
+        if have == head():
+            return
+        if have is not None:
+            if have not in known_versions():
+                self.require_current()
+            backup(self.path, self.path.with_name(f"{self.path.name}.{have}.bak"))
+        with _explained(self.path), self._engine.begin() as connection:
+            config = _alembic()
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+        self.path.chmod(0o600)
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+
+def head() -> str:
+    return str(ScriptDirectory.from_config(_alembic()).get_current_head())
+
+
+def known_versions() -> set[str]:
+    return {step.revision for step in ScriptDirectory.from_config(_alembic()).walk_revisions()}
+
+
+def backup(source: Path, target: Path) -> None:
+    """Copy a live database by SQLite's own backup call: a file copy would miss the WAL."""
+    partial = target.with_name(target.name + ".tmp")
+    partial.unlink(missing_ok=True)
+    with sqlite3.connect(f"file:{source}?mode=ro", uri=True) as old:
+        with sqlite3.connect(partial) as new:
+            old.backup(new)
+        new.close()
+    old.close()
+    partial.chmod(0o600)
+    partial.replace(target)
+
+
+def _alembic() -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+    return config
+
+
+def _engine(path: Path) -> Engine:
+    existed = path.exists()
+    if not existed:
+        path.touch(mode=0o600)
+    engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": BUSY_TIMEOUT_MS / 1000})
+
+    @event.listens_for(engine, "connect")
+    def connect(dbapi: Any, _record: object) -> None:
+        dbapi.isolation_level = None  # BEGIN is ours to say
+        for pragma in ("journal_mode=WAL", "synchronous=FULL", "fullfsync=1", "foreign_keys=ON"):
+            dbapi.execute(f"PRAGMA {pragma}")
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        connection.exec_driver_sql(
+            connection.get_execution_options().get("begin", "BEGIN IMMEDIATE")
+        )
+
+    return engine
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (DBAPIError, sqlite3.Error) as error:
+        cause = getattr(error, "orig", None) or error
+        raise StoreError(
+            f"the journal {path} cannot be used: {cause}. Nothing will be rented; "
+            "`gpurun status` and `gpurun kill` still work, and armed timers go on."
+        ) from error

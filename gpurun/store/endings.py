@@ -1,0 +1,134 @@
+"""K1: a run begins to end.  Set once, by whoever is first; from then on any keeper goes on."""
+
+import os
+from datetime import datetime, timedelta
+
+from sqlmodel import Session, col, select
+
+from gpurun.clock import Clock
+from gpurun.errors import UsageError
+from gpurun.model import SETTLED, Ending, Timer, TimerState
+from gpurun.store.database import Database
+from gpurun.store.rows import timer_of
+from gpurun.store.tables import EventRow, InstanceRow, RunRow, TimerRow
+from gpurun.store.timers import add_timer
+
+
+class Endings:
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    def end_run(
+        self, run_id: str, ending: Ending, reason: str, grace_s: float, late_collect_s: float = 0.0
+    ) -> list[Timer]:
+        """End a run and all its attempts; returns the timers now in force, for the black box.
+
+        The new deadline is min(old E, now + grace).  One exception, once: an E that had already
+        passed when first seen (everything slept) becomes now + `late_collect_s`, so that the
+        newest checkpoint can be fetched.
+        """
+        with self._database.write() as session:
+            run = session.get(RunRow, run_id)
+            if run is None:
+                raise UsageError(f"no run {run_id}; `gpurun status --all` lists them")
+            if run.ending is None:
+                run.ending, run.reason = ending.value, reason
+                session.add(run)
+                self._event(session, run_id, ending.value, reason)
+            rows = session.exec(
+                select(InstanceRow).where(
+                    InstanceRow.run_id == run_id,
+                    col(InstanceRow.state).not_in([state.value for state in SETTLED]),
+                )
+            ).all()
+            return [
+                timer
+                for row in rows
+                if (timer := self._end(session, row, ending, grace_s, late_collect_s))
+            ]
+
+    def end_attempt(self, label: str, ending: Ending, reason: str) -> list[Timer]:
+        """End one misfit box at once; its run goes on with the next offer."""
+        with self._database.write() as session:
+            row = session.get(InstanceRow, label)
+            if row is None:
+                raise LookupError(f"no attempt {label} in the journal")
+            self._event(session, row.run_id, f"attempt {ending.value}", reason)
+            timer = self._end(session, row, ending, 0.0, 0.0)
+            return [timer] if timer else []
+
+    def hurry(self, run_id: str) -> list[Timer]:
+        """`kill --no-collect` of a run that is already ending: nothing more is waited for."""
+        with self._database.write() as session:
+            rows = session.exec(select(InstanceRow).where(InstanceRow.run_id == run_id)).all()
+            timers = []
+            for row in rows:
+                if row.state not in SETTLED and (old := _in_force(session, row.label)):
+                    timers.append(self._replace(session, old, self._clock.now()))
+            return timers
+
+    def _end(
+        self,
+        session: Session,
+        row: InstanceRow,
+        ending: Ending,
+        grace_s: float,
+        late_collect_s: float,
+    ) -> Timer | None:
+        first = row.ending is None
+        row.ending = row.ending or ending.value
+        session.add(row)
+        old = _in_force(session, row.label)
+        if old is None:
+            return None
+        now = self._clock.now()
+        ends_at = min(old.ends_at, now + timedelta(seconds=grace_s))
+        if ends_at == old.ends_at and old.ends_at <= now and first and late_collect_s:
+            ends_at = now + timedelta(seconds=late_collect_s)
+        elif not first:
+            return timer_of(old)
+        return self._replace(session, old, ends_at)
+
+    def _replace(self, session: Session, old: TimerRow, ends_at: datetime) -> Timer:
+        now, boot_s = self._clock.now(), self._clock.boot_s()
+        timer = Timer(
+            label=old.label,
+            seq=_last_seq(session, old.label) + 1,
+            kind="ending",
+            fires_at=now,
+            ends_at=max(now, ends_at),
+            boot_id=self._clock.boot_id,
+            fires_boot_s=boot_s,
+            ends_boot_s=boot_s + max(0.0, (ends_at - now).total_seconds()),
+        )
+        if old.state == TimerState.IN_FORCE:
+            old.state = TimerState.SUPERSEDED
+            session.add(old)
+        add_timer(session, timer, TimerState.FIRED)
+        return timer
+
+    def _event(self, session: Session, run_id: str, what: str, detail: str) -> None:
+        session.add(
+            EventRow(
+                at=self._clock.now(),
+                run_id=run_id,
+                who=f"pid {os.getpid()}",
+                what=what,
+                detail=detail,
+            )
+        )
+
+
+def _in_force(session: Session, label: str) -> TimerRow | None:
+    query = (
+        select(TimerRow)
+        .where(TimerRow.label == label)
+        .where(col(TimerRow.state).in_([TimerState.IN_FORCE, TimerState.FIRED]))
+        .order_by(col(TimerRow.seq).desc())
+    )
+    return session.exec(query).first()
+
+
+def _last_seq(session: Session, label: str) -> int:
+    return max(session.exec(select(TimerRow.seq).where(TimerRow.label == label)), default=0)

@@ -1,0 +1,171 @@
+"""Runs, their phases, their events; and the fence that stops a driver that lost its run."""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlmodel import Session, col, select
+
+from gpurun.clock import Clock
+from gpurun.errors import GpurunError, UsageError
+from gpurun.model import Run, RunState
+from gpurun.store.database import Database
+from gpurun.store.rows import run_of
+from gpurun.store.tables import EventRow, InstanceRow, PhaseRow, RunRow
+
+
+class Fenced(GpurunError):
+    """This driver no longer owns the run, or the run is ending: stop, call nothing."""
+
+
+def fence(session: Session, run_id: str, epoch: int, label: str | None = None) -> RunRow:
+    """The run's row, if this epoch may still act on it (protocol 3)."""
+    run = session.get(RunRow, run_id)
+    attempt = session.get(InstanceRow, label) if label else None
+    if run is None or run.driver_epoch != epoch or run.ending is not None:
+        raise Fenced(f"run {run_id} is ending, or has another driver")
+    if attempt is not None and attempt.ending is not None:
+        raise Fenced(f"{label} is ending")
+    return run
+
+
+class Runs:
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    def add(self, run: Run) -> None:
+        with self._database.write() as session:
+            session.add(
+                RunRow(
+                    id=run.id,
+                    recipe_name=run.recipe_name,
+                    recipe_json=run.recipe_json,
+                    recipe_dir=run.recipe_dir,
+                    provider=run.provider,
+                    runs_dir=run.runs_dir,
+                    options_json=run.options_json,
+                    bundle_sha256=run.bundle_sha256,
+                    created_at=run.created_at,
+                )
+            )
+
+    def get(self, run_id: str) -> Run:
+        with self._database.read() as session:
+            row = session.get(RunRow, run_id)
+            if row is None:
+                raise UsageError(f"no run {run_id}; `gpurun status --all` lists them")
+            return run_of(row)
+
+    def unfinished(self) -> list[Run]:
+        """Runs that something must still be done for."""
+        states = [RunState.ACTIVE, RunState.STILL_BILLING]
+        query = select(RunRow).where(col(RunRow.state).in_(states)).order_by(col(RunRow.created_at))
+        with self._database.read() as session:
+            return [run_of(row) for row in session.exec(query)]
+
+    def take(self, run_id: str) -> int:
+        """A new epoch: whoever drove this run before is fenced out from here on."""
+        with self._database.write() as session:
+            row = _row(session, run_id)
+            row.driver_epoch += 1
+            row.driver_pid = os.getpid()
+            session.add(row)
+            self._event(session, run_id, "driver", f"epoch {row.driver_epoch}")
+            return row.driver_epoch
+
+    def driver_pid(self, run_id: str) -> int | None:
+        with self._database.read() as session:
+            return _row(session, run_id).driver_pid
+
+    def begin_phase(self, run_id: str, label: str, phase: str, digest: str, epoch: int) -> int:
+        with self._database.write() as session:
+            run = fence(session, run_id, epoch, label)
+            run.phase = phase
+            row = PhaseRow(
+                run_id=run_id, label=label, phase=phase, digest=digest, began_at=self._clock.now()
+            )
+            session.add_all([run, row])
+            session.flush()
+            assert row.id is not None
+            return row.id
+
+    def end_phase(self, phase_id: int, result: str, detail: str = "") -> None:
+        with self._database.write() as session:
+            row = session.get(PhaseRow, phase_id)
+            if row is not None:
+                row.ended_at, row.result, row.detail = self._clock.now(), result, detail
+                session.add(row)
+
+    def phases_done(self, label: str, digest: str) -> set[str]:
+        """Phases proven done on this box with this bundle: a takeover does not repeat them."""
+        query = select(PhaseRow.phase).where(
+            PhaseRow.label == label, PhaseRow.digest == digest, PhaseRow.result == "ok"
+        )
+        with self._database.read() as session:
+            return set(session.exec(query))
+
+    def show_phase(self, run_id: str, phase: str) -> None:
+        with self._database.write() as session:
+            row = _row(session, run_id)
+            row.phase = phase
+            session.add(row)
+
+    def progress(self, run_id: str, train: Mapping[str, Any]) -> None:
+        with self._database.write() as session:
+            row = _row(session, run_id)
+            row.progress_json = json.dumps(train)
+            session.add(row)
+
+    def collected(self, run_id: str, artifacts: Sequence[Mapping[str, Any]]) -> None:
+        with self._database.write() as session:
+            row = _row(session, run_id)
+            row.collected_json = json.dumps(list(artifacts))
+            row.collected_at = self._clock.now()
+            session.add(row)
+
+    def collected_artifacts(self, run_id: str) -> list[dict[str, Any]]:
+        with self._database.read() as session:
+            found: list[dict[str, Any]] = json.loads(_row(session, run_id).collected_json)
+            return found
+
+    def finish(self, run_id: str, state: RunState, exit_code: int, error: str = "") -> None:
+        """The end of a run; a run once finished stays as it is."""
+        with self._database.write() as session:
+            row = _row(session, run_id)
+            if row.state not in (RunState.ACTIVE, RunState.STILL_BILLING):
+                return
+            row.state, row.exit_code = state.value, exit_code
+            row.error = error or row.error
+            if state is not RunState.STILL_BILLING:
+                row.finished_at = self._clock.now()
+            session.add(row)
+            self._event(session, run_id, "finish", f"{state.value}, exit {exit_code}")
+
+    def event(self, run_id: str, what: str, detail: str = "", label: str = "") -> None:
+        with self._database.write() as session:
+            self._event(session, run_id, what, detail, label)
+
+    def last_event_at(self) -> datetime | None:
+        with self._database.read() as session:
+            query = select(EventRow.at).order_by(col(EventRow.id).desc()).limit(1)
+            return session.exec(query).first()
+
+    def _event(
+        self, session: Session, run_id: str, what: str, detail: str = "", label: str = ""
+    ) -> None:
+        who = f"pid {os.getpid()}"
+        session.add(
+            EventRow(
+                at=self._clock.now(), run_id=run_id, label=label, who=who, what=what, detail=detail
+            )
+        )
+
+
+def _row(session: Session, run_id: str) -> RunRow:
+    row = session.get(RunRow, run_id)
+    if row is None:
+        raise UsageError(f"no run {run_id}; `gpurun status --all` lists them")
+    return row

@@ -1,0 +1,148 @@
+"""Timers and guards: what ends a label, when, and what each guard was last seen to hold."""
+
+from datetime import datetime
+
+from sqlmodel import Session, col, select
+
+from gpurun.clock import Clock
+from gpurun.model import SETTLED, Timer, TimerState
+from gpurun.store.database import Database
+from gpurun.store.rows import timer_of
+from gpurun.store.runs import fence
+from gpurun.store.tables import GuardRow, InstanceRow, TimerRow
+
+
+class Timers:
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    def in_force(self) -> list[Timer]:
+        """One timer for each label that may bill: the one that counts now, fired or not."""
+        query = (
+            select(TimerRow)
+            .join(InstanceRow, col(InstanceRow.label) == col(TimerRow.label))
+            .where(col(TimerRow.state).in_([TimerState.IN_FORCE, TimerState.FIRED]))
+            .where(col(InstanceRow.state).not_in([state.value for state in SETTLED]))
+            .order_by(col(TimerRow.ends_at))
+        )
+        with self._database.read() as session:
+            newest: dict[str, TimerRow] = {}
+            for row in session.exec(query):
+                if row.label not in newest or newest[row.label].seq < row.seq:
+                    newest[row.label] = row
+            return [timer_of(row) for row in newest.values()]
+
+    def of(self, label: str) -> Timer | None:
+        """The timer in force for a label."""
+        query = (
+            select(TimerRow)
+            .where(TimerRow.label == label)
+            .where(col(TimerRow.state).in_([TimerState.IN_FORCE, TimerState.FIRED]))
+            .order_by(col(TimerRow.seq).desc())
+        )
+        with self._database.read() as session:
+            row = session.exec(query).first()
+            return None if row is None else timer_of(row)
+
+    def last_seq(self, label: str) -> int:
+        query = select(TimerRow.seq).where(TimerRow.label == label)
+        with self._database.read() as session:
+            return max(session.exec(query), default=0)
+
+    def acknowledge(self) -> int:
+        """The keeper's word: it holds these timers now."""
+        query = select(TimerRow).where(
+            col(TimerRow.acked_at).is_(None), TimerRow.state == TimerState.IN_FORCE
+        )
+        with self._database.read() as session:
+            if session.exec(query).first() is None:
+                return 0
+        with self._database.write() as session:
+            rows = session.exec(query).all()
+            for row in rows:
+                row.acked_at = self._clock.now()
+                session.add(row)
+            return len(rows)
+
+    def acknowledged(self, label: str, seq: int) -> bool:
+        with self._database.read() as session:
+            row = session.get(TimerRow, (label, seq))
+            return row is not None and row.acked_at is not None
+
+    def arming(self, timer: Timer, run_id: str, epoch: int) -> None:
+        """A1: the next timer is on disk; the old one stays in force."""
+        with self._database.write() as session:
+            fence(session, run_id, epoch, timer.label)
+            add_timer(session, timer, TimerState.ARMING)
+            for guard in session.exec(select(GuardRow).where(GuardRow.label == timer.label)):
+                guard.seq_wanted = timer.seq
+                session.add(guard)
+
+    def put_in_force(self, timer: Timer) -> bool:
+        """A4: this timer replaces every older one, unless one of them has fired (I14)."""
+        with self._database.write() as session:
+            older = session.exec(
+                select(TimerRow).where(TimerRow.label == timer.label, TimerRow.seq < timer.seq)
+            ).all()
+            if any(row.state == TimerState.FIRED for row in older):
+                return False
+            for row in older:
+                row.state = TimerState.SUPERSEDED
+                session.add(row)
+            new = session.get(TimerRow, (timer.label, timer.seq))
+            if new is None or new.state != TimerState.ARMING:
+                return False
+            new.state = TimerState.IN_FORCE
+            session.add(new)
+            return True
+
+    def claim(self, timer: Timer, who: str) -> bool:
+        """Fire: true for exactly one caller."""
+        with self._database.write() as session:
+            row = session.get(TimerRow, (timer.label, timer.seq))
+            if row is None or row.fired_at is not None or row.state != TimerState.IN_FORCE:
+                return False
+            row.state, row.fired_at, row.fired_by = TimerState.FIRED, self._clock.now(), who
+            session.add(row)
+            return True
+
+    def guard(
+        self,
+        label: str,
+        name: str,
+        state: str,
+        *,
+        seq: int | None = None,
+        ends_at: datetime | None = None,
+    ) -> None:
+        """What a guard was seen to hold just now; a seq says that it was read back."""
+        with self._database.write() as session:
+            row = session.get(GuardRow, (label, name)) or GuardRow(label=label, name=name)
+            row.state = state
+            if seq is not None:
+                row.seq_read, row.ends_at_read = seq, ends_at
+                row.read_back_at = self._clock.now()
+            session.add(row)
+
+    def import_timer(self, timer: Timer) -> None:
+        """W5: the black box knew a later timer than a restored database."""
+        with self._database.write() as session:
+            if session.get(TimerRow, (timer.label, timer.seq)) is None:
+                add_timer(session, timer, TimerState.IN_FORCE)
+
+
+def add_timer(session: Session, timer: Timer, state: str) -> None:
+    session.add(
+        TimerRow(
+            label=timer.label,
+            seq=timer.seq,
+            kind=timer.kind,
+            fires_at=timer.fires_at,
+            ends_at=timer.ends_at,
+            boot_id=timer.boot_id,
+            fires_boot_s=timer.fires_boot_s,
+            ends_boot_s=timer.ends_boot_s,
+            state=str(state),
+        )
+    )
