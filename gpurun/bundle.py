@@ -1,0 +1,262 @@
+"""The cargo: what travels to the box, under a digest over names and contents.
+
+It is remote/ (the source files that git tracks, or that the wheel holds) and the user's own code.
+A marketplace box is a stranger's machine: keys, caches and what git ignores stay here, by name,
+whatever a recipe says.  What was left behind is listed, never dropped in silence.
+"""
+
+import fnmatch
+import gzip
+import hashlib
+import io
+import os
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from gpurun.errors import UsageError
+from gpurun.places import Places
+
+if TYPE_CHECKING:
+    from gpurun.recipe.schema import Recipe, Ship
+
+SOURCES = (".py", ".yaml", ".json", ".txt")
+SECRET = (
+    *(".env", ".env.*", ".envrc", "*.pem", "*.key", "id_*", ".netrc", "_netrc", ".ssh", ".aws"),
+    *(".gnupg", ".kube", ".docker", ".pypirc", ".git-credentials", ".vast_api_key", ".prime"),
+)
+CLUTTER = (".git", "__pycache__", ".venv", "*.pyc", ".mypy_cache", ".ruff_cache", ".pytest_cache")
+NOT_SOURCE = ("data", "build", "dist", "runs", "wandb", "checkpoints", ".*")
+GIT_TIMEOUT_S = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One file of the cargo."""
+
+    name: str  # on the box, relative to the run's folder
+    path: Path
+    bytes: int
+    sha256: str
+    executable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cargo:
+    """The files that go to the box, sorted by name."""
+
+    files: tuple[Item, ...]
+    left_behind: tuple[str, ...] = ()  # why each stayed: "app/.env: looks like a secret"
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(item.bytes for item in self.files)
+
+    @property
+    def manifest(self) -> str:
+        """What `sha256sum --check` reads on the box."""
+        return "".join(f"{item.sha256}  {item.name}\n" for item in self.files)
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(os.fsencode(self.manifest)).hexdigest()
+
+    def write_tar(self, path: Path) -> None:
+        """A tar.gz whose bytes depend on names and contents alone."""
+        part = path.with_name(f"{path.name}.part")
+        with (
+            part.open("wb") as raw,
+            gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=raw, mtime=0) as packed,
+            tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
+        ):
+            for item in self.files:
+                _add(tar, item)
+        part.replace(path)
+
+
+def data_dir() -> Path:
+    """Where remote/ and recipes/ lie: inside the wheel, else at the checkout's root."""
+    package = Path(__file__).resolve().parent
+    for folder in (package / "_bundle", package.parent):
+        if (folder / "remote").is_dir() and (folder / "recipes").is_dir():
+            return folder
+    raise UsageError(f"{package}: remote/ and recipes/ are not beside it: install gpurun again")
+
+
+def cargo(recipe: "Recipe", recipe_dir: Path | None = None, clones: Path | None = None) -> Cargo:
+    """remote/ and what the recipe ships; a git repository is cloned here, once per commit."""
+    files, left = _remote(data_dir())
+    limit = recipe.max_ship_mb * 10**6
+    for ship in recipe.ship:
+        found, stayed = _shipped(ship, recipe_dir or Path(), clones or Places.here().clones, limit)
+        limit -= sum(item.bytes for item in found)
+        files += found
+        left += stayed
+    files.sort(key=lambda item: os.fsencode(item.name))
+    for one, other in pairwise(files):
+        if one.name == other.name:
+            raise UsageError(f"ship: {one.path} and {other.path} both go to {one.name}: move one")
+    return Cargo(tuple(files), tuple(left))
+
+
+def _remote(root: Path) -> tuple[list[Item], list[str]]:
+    """Source files of remote/: those git tracks, in a checkout; else all that were packaged."""
+    names = sorted(_walked(root / "remote"))
+    tracked = None if root.name == "_bundle" else _git_files(root / "remote", "--cached")
+    files: list[Item] = []
+    left: list[str] = []
+    for name in names:
+        parts = PurePosixPath(name).parts
+        odd = any(_like(part, (*NOT_SOURCE, *SECRET, *CLUTTER)) for part in parts)
+        path = root / "remote" / name
+        if odd or path.suffix not in SOURCES or path.is_symlink() or not path.is_file():
+            continue
+        if tracked and name not in tracked:
+            left.append(f"remote/{name}: not tracked by git; `git add` it if the box needs it")
+            continue
+        files.append(_item(f"remote/{name}", path))
+    return files, left
+
+
+def _shipped(ship: "Ship", base: Path, clones: Path, limit: int) -> tuple[list[Item], list[str]]:
+    source = ship.git or ship.from_ or ""
+    folder = _cloned(ship.git, ship.pinned, clones) if ship.git else (base / source).resolve()
+    files: list[Item] = []
+    left: list[str] = []
+    size = 0
+    for name in _names(folder):
+        goes_to = PurePosixPath(ship.to, name).as_posix()
+        path = folder / name
+        if why := _stays(folder, path, name):
+            left.append(f"{goes_to}: {why}")
+            continue
+        size += path.stat().st_size
+        if size > limit:
+            raise UsageError(
+                f"ship: {source} is over the {limit / 10**6:.0f} MB that are left of max_ship_mb: "
+                "ship less, or raise max_ship_mb in the recipe"
+            )
+        files.append(_item(goes_to, path, os.access(path, os.X_OK)))
+    if not files:
+        raise UsageError(f"ship: {source} holds no file that may travel: check its path")
+    return files, left
+
+
+def _names(folder: Path) -> list[str]:
+    """Files of a folder that its .gitignore allows; all of them outside a git work tree."""
+    in_git = any((parent / ".git").exists() for parent in (folder, *folder.parents))
+    found = _git_files(folder, "--cached", "--others", "--exclude-standard") if in_git else set()
+    if found is None:
+        raise UsageError(
+            f"ship: git cannot list {folder}, so what it ignores is not known: "
+            f"install git, or see what `git -C {folder} status` says"
+        )
+    names = found or _walked(folder)  # a folder ignored as a whole was named on purpose
+    return sorted(name for name in names if os.path.lexists(folder / name))
+
+
+def _stays(folder: Path, path: Path, name: str) -> str:
+    """Why a file does not travel; empty if it does."""
+    parts = PurePosixPath(name).parts
+    if any(_like(part, SECRET) for part in parts) or _like(path.resolve().name, SECRET):
+        return "looks like a secret by its name"
+    if any(_like(part, CLUTTER) for part in parts):
+        return "a cache or git's own"
+    if not path.resolve().is_relative_to(folder.resolve()):
+        return "a link that leads out of the folder"
+    return "" if path.is_file() else "not a regular file"
+
+
+def _walked(folder: Path) -> set[str]:
+    names: set[str] = set()
+    for root, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not _like(name, CLUTTER)]
+        names.update((Path(root) / name).relative_to(folder).as_posix() for name in files)
+    return names
+
+
+def _like(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name.lower(), pattern) for pattern in patterns)
+
+
+def _item(name: str, path: Path, executable: bool = False) -> Item:
+    try:
+        with path.open("rb") as file:
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        return Item(name, path, path.stat().st_size, sha256, executable)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror}): check its mode") from error
+
+
+def _add(tar: tarfile.TarFile, item: Item) -> None:
+    entry = tarfile.TarInfo(item.name)
+    entry.size, entry.mode = item.bytes, 0o755 if item.executable else 0o644
+    content = item.path.read_bytes()
+    if hashlib.sha256(content).hexdigest() != item.sha256:
+        raise UsageError(f"{item.path} changed while it was packed: run the command again")
+    tar.addfile(entry, io.BytesIO(content))
+
+
+def _cloned(url: str, commit: str, clones: Path) -> Path:
+    """The work tree of one commit, fetched once; a half-made clone is never seen."""
+    folder = clones / hashlib.sha256(f"{url} {commit}".encode()).hexdigest()[:20]
+    if folder.is_dir():
+        return folder
+    clones.mkdir(mode=0o700, parents=True, exist_ok=True)
+    half = Path(tempfile.mkdtemp(dir=clones))
+    try:
+        _git(half, ["init", "--quiet"])
+        try:
+            _git(half, ["fetch", "--quiet", "--depth=1", url, commit])
+        except _GitFailed:  # a server that gives out no single commits
+            _git(half, ["fetch", "--quiet", url, "+refs/*:refs/from/*"])
+        _git(half, ["checkout", "--quiet", "--detach", commit])
+        half.rename(folder)
+    except _GitFailed as error:
+        raise UsageError(f"ship: {url} at {commit[:12]} cannot be had from git: {error}") from error
+    except OSError:
+        if not folder.is_dir():  # else another process made it meanwhile
+            raise
+    finally:
+        shutil.rmtree(half, ignore_errors=True)
+    return folder
+
+
+class _GitFailed(Exception):
+    """Git's own last words."""
+
+
+def _git_files(folder: Path, *which: str) -> set[str] | None:
+    """Names that `git ls-files` gives, relative to the folder; None where git cannot say."""
+    try:
+        return set(_git(folder, ["ls-files", "-z", *which]).split("\0")) - {""}
+    except _GitFailed:
+        return None
+
+
+def _git(folder: Path, arguments: Iterable[str]) -> str:
+    """Git without prompts, hooks or a repository named by the environment."""
+    environ = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+    environ |= {"GIT_TERMINAL_PROMPT": "0", "GIT_SSH_COMMAND": "ssh -oBatchMode=yes"}
+    safe = ["-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false"]
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *safe, *arguments],
+            env=environ,
+            capture_output=True,
+            timeout=GIT_TIMEOUT_S,
+        )
+    except FileNotFoundError as error:
+        raise _GitFailed("git is not installed") from error
+    except subprocess.TimeoutExpired as error:
+        raise _GitFailed(f"no answer in {GIT_TIMEOUT_S} s") from error
+    if done.returncode:
+        words = done.stderr.decode(errors="replace").strip().splitlines()
+        raise _GitFailed(words[-1] if words else f"git exited {done.returncode}")
+    return os.fsdecode(done.stdout)
