@@ -30,12 +30,12 @@ def explained(error: ValidationError, layer: Layer, model: type[BaseModel]) -> U
     return UsageError(_line(worst, layer, model))
 
 
-def nearest(key: str, keys: Iterable[str], inside: str) -> str:
+def nearest(key: str, keys: Iterable[str], inside: str = "") -> str:
     """The cure of an unknown key."""
     known = list(keys)
     if close := difflib.get_close_matches(key, known, n=1, cutoff=0.5):
         return f"did you mean {inside + '.' if inside else ''}{close[0]}?"
-    return f"{inside or 'a recipe'} has {', '.join(known)}"
+    return f"{inside + ' has' if inside else 'the keys are'} {', '.join(known)}"
 
 
 def _line(detail: ErrorDetails, layer: Layer, model: type[BaseModel]) -> str:

@@ -1,0 +1,147 @@
+"""Settings: config.toml in the platform's place for it, GPURUN_* in the environment above it.
+
+The file is never created.  Money is read from its text to Decimal; a file that holds keys and can
+be read by others is refused.  What the fast `status` needs is in places.py, not here.
+"""
+
+import difflib
+import os
+import re
+import stat
+import tomllib
+from collections.abc import Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
+
+from gpurun import places
+from gpurun.errors import UsageError
+from gpurun.recipe.explain import nearest
+from gpurun.recipe.kinds import shown
+from gpurun.recipe.merge import Caps
+
+PREFIX = "GPURUN_"
+ELSEWHERE = {"state_dir": "set GPURUN_HOME in the environment", "home": "set GPURUN_HOME"}
+
+Usd = Annotated[Decimal, Field(gt=0, allow_inf_nan=False)]
+
+
+class Settings(BaseSettings):
+    """Everything a user can set once for all runs."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True)
+
+    runs_dir: Path = Path("runs")  # artifacts land in a folder per run
+    max_usd_per_hour: Usd | None = None  # caps: a recipe may ask for less, not for more
+    max_usd: Usd | None = None
+    max_usd_per_day: Usd | None = None
+    max_usd_per_month: Usd | None = None
+    max_concurrent_usd_per_hour: Usd | None = None
+    min_guards: int = Field(default=2, ge=1, le=3)
+    accept_one_guard: bool = False
+    local_usd_per_hour: Decimal = Field(default=Decimal(0), ge=0, allow_inf_nan=False)
+    torch_cpu_index: str = "https://download.pytorch.org/whl/cpu"  # empty: do not try it
+    late_collect_minutes: Decimal = Field(default=Decimal(2), ge=0, le=60, allow_inf_nan=False)
+    keys: dict[str, SecretStr] = Field(default={}, repr=False)  # provider -> its API key
+    secrets: dict[str, SecretStr] = Field(default={}, repr=False)  # for the recipes' `secrets:`
+
+    @field_validator("runs_dir")
+    @classmethod
+    def _absolute(cls, path: Path) -> Path:
+        return path.expanduser().absolute()
+
+    @property
+    def state_dir(self) -> Path:
+        return places.state_dir()
+
+    @property
+    def caps(self) -> Caps:
+        return Caps(self.max_usd_per_hour, self.max_usd)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return env_settings, init_settings
+
+
+def load() -> Settings:
+    """The settings in force; UsageError names the file and key, or the variable."""
+    path = places.config_file()
+    text = _text(path)
+    written = _parsed(path, text)
+    for key in written:
+        if key not in Settings.model_fields:
+            cure = ELSEWHERE.get(key) or nearest(key, Settings.model_fields)
+            raise UsageError(f"{_line(path, text, key)}: {shown(key)} is not a setting: {cure}")
+    if written.get("keys") or written.get("secrets"):
+        _refuse_readable(path)
+    _refuse_near_misses(os.environ)
+    try:
+        return Settings(**written)
+    except ValidationError as error:
+        detail = error.errors(include_url=False)[0]
+        loc = detail["loc"] or ("config.toml",)
+        key = str(loc[0])
+        value = "not text" if key in ("keys", "secrets") else shown(detail["input"])
+        what = f"{_line(path, text, key)}: {'.'.join(map(str, loc))}"
+        if (variable := PREFIX + key.upper()) in os.environ:
+            what = variable
+        cure = shown(detail["msg"]).replace("Input should be", "it should be")
+        raise UsageError(f"{what} is {value}: {cure}") from None
+    except SettingsError as error:  # a mapping in the environment that is not JSON
+        raise UsageError(f"{shown(error)}: unset that GPURUN_ variable") from None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8") if path.exists() else ""
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise UsageError(f"{path} cannot be read ({why}): mend or remove it") from error
+
+
+def _parsed(path: Path, text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text, parse_float=Decimal)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path}: not TOML: {shown(error)}: mend that line") from error
+
+
+def _line(path: Path, text: str, key: str) -> str:
+    """File and line of a key; tomllib does not tell, so the text is searched."""
+    pattern = re.compile(rf"""\s*\[?\s*["']?{re.escape(key)}["']?\s*[\].=]""")
+    lines = (number for number, line in enumerate(text.splitlines(), 1) if pattern.match(line))
+    number = next(lines, None)
+    return f"{path}:{number}" if number else str(path)
+
+
+def _refuse_readable(path: Path) -> None:
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & 0o077:
+        raise UsageError(
+            f"{path} holds keys and others can read it (mode {mode:o}): run `chmod 600 {path}`"
+        )
+
+
+def _refuse_near_misses(environ: Mapping[str, str]) -> None:
+    """A misspelt cap that is silently ignored costs money."""
+    known = [PREFIX + name.upper() for name in Settings.model_fields]
+    for name in environ:
+        if name.startswith(PREFIX) and name not in known:
+            close = difflib.get_close_matches(name, known, n=1, cutoff=0.9)
+            if close:
+                raise UsageError(f"{name} is not a setting: did you mean {close[0]}?")
