@@ -1,0 +1,1 @@
+"""The cargo: what travels to a rented box.  Imports only itself, torch and numpy."""

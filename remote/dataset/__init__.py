@@ -1,0 +1,1 @@
+"""ARC puzzles as token sequences: built, verified, cut into batches."""

@@ -1,0 +1,77 @@
+"""ARC grids, their eight symmetries, and their form as 900 tokens.
+
+A sequence is a 30x30 canvas, row-major: PAD 0, EOS 1, colours 0-9 as 2-11.  A grid stands at some
+offset; EOS marks the row just below it and the column just right of it, where they fit.
+"""
+
+import numpy as np
+
+SIDE = 30
+SEQ_LEN = SIDE * SIDE
+PAD, EOS, FIRST_COLOUR = 0, 1, 2
+VOCAB_SIZE = 12
+IGNORE_LABEL = -100  # in memory; on disk an ignored label is PAD
+
+DIHEDRAL_INVERSE = (0, 3, 2, 1, 4, 5, 6, 7)
+TRANSPOSING = (False, True, False, True, False, False, True, True)
+NAME_SEPARATOR = "|||"
+
+Grid = np.ndarray  # uint8 [height, width], cells 0-9
+
+
+def parse_grid(rows: list[list[int]]) -> Grid:
+    grid = np.array(rows)
+    if grid.ndim != 2 or max(grid.shape) > SIDE or grid.min() < 0 or grid.max() > 9:
+        raise ValueError(f"a grid must be at most 30x30 cells of 0-9, this one is {grid.shape}")
+    return grid.astype(np.uint8)
+
+
+def dihedral(grid: Grid, symmetry: int) -> Grid:
+    """0 identity, 1-3 quarter turns counter-clockwise, 4 left-right flip, 5 up-down flip,
+    6 transpose, 7 left-right flip of a quarter turn."""
+    if symmetry < 4:
+        return np.rot90(grid, symmetry)
+    if symmetry == 4:
+        return np.fliplr(grid)
+    if symmetry == 5:
+        return np.flipud(grid)
+    return grid.T if symmetry == 6 else np.fliplr(np.rot90(grid))
+
+
+def augmented_name(name: str, symmetry: int, colours: str) -> str:
+    """`colours` has ten digits: digit c is the new colour of colour c."""
+    return f"{name}{NAME_SEPARATOR}t{symmetry}{NAME_SEPARATOR}{colours}"
+
+
+def parse_name(name: str) -> tuple[str, int, np.ndarray]:
+    """The base puzzle, the symmetry, and the map that undoes the colours (uint8 [10])."""
+    base, *augmentation = name.split(NAME_SEPARATOR)
+    if not augmentation:
+        return base, 0, np.arange(10, dtype=np.uint8)
+    symmetry, colours = augmentation
+    undo = np.argsort(np.array([int(digit) for digit in colours])).astype(np.uint8)
+    return base, int(symmetry[1:]), undo
+
+
+def undo_augmentation(grid: Grid, symmetry: int, undo_colours: np.ndarray) -> Grid:
+    """Colours were mapped before the symmetry; both orders undo alike."""
+    return undo_colours[dihedral(grid, DIHEDRAL_INVERSE[symmetry])]
+
+
+def crop_sizes(tokens: np.ndarray) -> np.ndarray:
+    """Height and width of the grid in each sequence: int [N, 2] from uint8 [N, 900].
+
+    It is the rectangle of largest area that starts at the corner and holds colours only; of
+    equals, the first met when heights are tried in order.
+    """
+    is_colour = (tokens >= FIRST_COLOUR) & (tokens < VOCAB_SIZE)
+    run = np.cumprod(is_colour.reshape(-1, SIDE, SIDE), axis=2, dtype=np.int8).sum(2, dtype=int)
+    width = np.minimum.accumulate(run, axis=1)  # [N, 30]: widest that reaches down to this row
+    height = (width * np.arange(1, SIDE + 1)).argmax(axis=1)
+    width = width[np.arange(len(tokens)), height]
+    return np.stack((np.where(width > 0, height + 1, 0), width), axis=1)
+
+
+def crop(tokens: np.ndarray, size: np.ndarray) -> Grid:
+    """The grid of one sequence (uint8 [900]) whose height and width are known."""
+    return tokens.reshape(SIDE, SIDE)[: size[0], : size[1]] - np.uint8(FIRST_COLOUR)

@@ -1,0 +1,134 @@
+"""One evaluation: every test example, all ACT steps, with the averaged weights if there are any."""
+
+import contextlib
+import logging
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from remote.config import PretrainConfig
+from remote.dataset.batches import Batch, iterate_test
+from remote.dataset.layout import Split
+from remote.dataset.prefetch import prefetched
+from remote.evaluators.arc import ARC
+from remote.ranks import Ranks
+from remote.training import Training, means, to_device
+
+log = logging.getLogger(__name__)
+
+
+class Stopped(Exception):
+    """The evaluation was asked to end; nothing of it counts."""
+
+
+def evaluate(
+    training: Training,
+    config: PretrainConfig,
+    split: Split,
+    evaluators: list[ARC],
+    ranks: Ranks,
+    should_stop: Callable[[], bool],
+) -> dict[str, float | str]:
+    """Called by all ranks; the first one gets all metrics.  A failing evaluator is reported."""
+    averaged = training.ema.applied() if training.ema else contextlib.nullcontext()
+    failures: dict[int, str] = {}
+    sums: dict[str, float] = {}
+    kept: list[dict[str, np.ndarray]] = []
+    for evaluator in evaluators:
+        evaluator.begin()
+    batches = iterate_test(split, batch_size=config.global_batch_size, shard=ranks.shard)
+    with averaged, contextlib.closing(prefetched(batches)) as ready:
+        training.model.eval()
+        for batch, examples in ready:
+            if ranks.any(flag=should_stop()):
+                raise Stopped
+            outputs, metrics = _answer(training, batch, ranks.device)
+            for name, value in metrics.items():
+                sums[name] = sums.get(name, 0.0) + value
+            for index, evaluator in enumerate(evaluators):
+                if index not in failures:
+                    with _noted(failures, index):
+                        evaluator.update(
+                            examples=examples,
+                            puzzle_identifiers=batch["puzzle_identifiers"],
+                            inputs=batch["inputs"],
+                            preds=outputs["preds"],
+                            q_halt_logits=outputs["q_halt_logits"],
+                        )
+            if config.eval_save_outputs:
+                kept.append(_selected(config.eval_save_outputs, batch, outputs, examples))
+    if kept:
+        _write_outputs(config, training.step, ranks, kept)
+    return _results(training, config, split, evaluators, ranks, sums, failures)
+
+
+def _answer(
+    training: Training, batch: Batch, device: torch.device
+) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+    with torch.inference_mode():
+        on_device = to_device(batch, device)
+        act = training.model.model
+        carry = act.initial_carry(on_device)
+        for _ in range(training.model.model.inner.config.halt_max_steps - 1):
+            carry = act(carry, on_device)[0]
+        _, _, metrics, outputs = training.model(carry, on_device)
+        plain = {name: tensor.float().cpu().numpy() for name, tensor in outputs.items()}
+        return plain, {name: value.item() for name, value in metrics.items()}
+
+
+def _results(
+    training: Training,
+    config: PretrainConfig,
+    split: Split,
+    evaluators: list[ARC],
+    ranks: Ranks,
+    sums: dict[str, float],
+    failures: dict[int, str],
+) -> dict[str, float | str]:
+    """Outside inference mode, and with plain values only: gloo's threads write what they gather."""
+    gathered = ranks.gather(sums)
+    totals = {name: sum(part[name] for part in gathered) for name in sums}
+    metrics: dict[str, float | str] = {
+        f"all/{name}": value for name, value in means(totals, len(split.inputs)).items()
+    }
+    for index, evaluator in enumerate(evaluators):
+        # A rank that failed still takes part in the gathering, or the others would wait for it.
+        states = ranks.gather((failures.get(index), evaluator.state()))
+        broken = next((failure for failure, _ in states if failure), None)
+        if broken is None and ranks.first:
+            name = f"evaluator_{evaluator.name}_step_{training.step}"
+            with _noted(failures, index):
+                parts = [state for _, state in states]
+                metrics |= evaluator.result(parts, Path(config.checkpoint_path) / name)
+        if failure := broken or failures.get(index):
+            metrics[f"{evaluator.name}/failed"] = failure
+    return metrics
+
+
+@contextlib.contextmanager
+def _noted(failures: dict[int, str], index: int):
+    """An evaluator must never end a run that costs dollars an hour: what it raises is reported."""
+    try:
+        yield
+    except Exception as error:
+        log.error("an evaluator failed, training goes on:\n%s", traceback.format_exc())
+        failures[index] = f"{type(error).__name__}: {error}"
+
+
+def _selected(
+    names: list[str], batch: Batch, outputs: dict[str, np.ndarray], examples: np.ndarray
+) -> dict[str, np.ndarray]:
+    available = {**batch, **outputs, "examples": examples}
+    return {name: available[name] for name in names if name in available}
+
+
+def _write_outputs(
+    config: PretrainConfig, step: int, ranks: Ranks, kept: list[dict[str, np.ndarray]]
+) -> None:
+    directory = Path(config.checkpoint_path) / "eval_outputs"
+    directory.mkdir(parents=True, exist_ok=True)
+    merged = {name: np.concatenate([part[name] for part in kept]) for name in kept[0]}
+    np.savez(directory / f"step_{step}_rank_{ranks.rank}.npz", **merged)

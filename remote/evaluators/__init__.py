@@ -1,0 +1,28 @@
+"""What is made of a model's answers: an evaluator gathers them and says how good they are."""
+
+import difflib
+from pathlib import Path
+from typing import Any
+
+from remote.evaluators.arc import ARC
+from remote.overrides import ConfigError
+
+EVALUATORS = {"arc@ARC": ARC}
+
+
+def make(entries: list[dict[str, Any]], data: Path) -> list[ARC]:
+    """From the setting `evaluators`; a wrong name or option is found before training."""
+    made = []
+    for entry in entries:
+        options = dict(entry)
+        name = str(options.pop("name", None))
+        if name not in EVALUATORS:
+            known = ", ".join(EVALUATORS)
+            raise ConfigError(f"evaluators: no evaluator {name}; there is {known}")
+        kind = EVALUATORS[name]
+        for option in options:
+            if option not in kind.OPTIONS:
+                nearest = difflib.get_close_matches(option, kind.OPTIONS, 1, cutoff=0.0)[0]
+                raise ConfigError(f"evaluators: {name} has no {option}; the nearest is {nearest}")
+        made.append(kind(data, options))
+    return made

@@ -1,0 +1,1 @@
+"""Models, each a core that ACT runs step by step."""

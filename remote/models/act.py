@@ -1,0 +1,142 @@
+"""Adaptive computation time: each row of a batch thinks until it halts, then gets a new example.
+
+A training step is one ACT step of a batch whose rows are at different steps of different examples.
+The carry holds what they need: the core's state, and the examples themselves.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from remote.dataset.grids import IGNORE_LABEL
+from remote.models.losses import LOSSES
+
+State = dict[str, Tensor]
+Halting = tuple[Tensor, Tensor]  # scores for halting and for going on, float32 (B,) each
+
+
+@dataclass(slots=True)
+class Carry:
+    state: State
+    steps: Tensor  # int32 (B,): ACT steps taken on the present example
+    halted: Tensor  # bool (B,): gets a new example at the next step
+    data: State  # inputs, labels, puzzle_identifiers of the present examples
+
+
+class Core(Protocol):
+    """What ACT runs: TRM, and models like it."""
+
+    config: object
+
+    def initial_state(self) -> State: ...
+    def state_shape(self, batch_size: int, seq_len: int) -> tuple[int, ...]: ...
+    def __call__(
+        self, state: State, inputs: Tensor, puzzle_identifiers: Tensor
+    ) -> tuple[State, Tensor, Halting]: ...
+
+
+class ACT(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def initial_carry(self, batch: State) -> Carry:
+        """Every row halted: all of it is replaced at the first step."""
+        inputs = batch["inputs"]
+        shape = self.inner.state_shape(*inputs.shape)
+        return Carry(
+            state={name: row.expand(shape) for name, row in self.inner.initial_state().items()},
+            steps=torch.zeros(len(inputs), dtype=torch.int32, device=inputs.device),
+            halted=torch.ones(len(inputs), dtype=torch.bool, device=inputs.device),
+            data={name: torch.zeros_like(tensor) for name, tensor in batch.items()},
+        )
+
+    def forward(self, carry: Carry, batch: State) -> tuple[Carry, Tensor, Halting, Tensor | None]:
+        """The last value is the target of going on, where the model learns one."""
+        halted = carry.halted
+        data = {name: _choose(halted, batch[name], old) for name, old in carry.data.items()}
+        fresh = self.inner.initial_state()
+        state = {name: _choose(halted, fresh[name], old) for name, old in carry.state.items()}
+        steps = torch.where(halted, 0, carry.steps) + 1
+        state, logits, scores = self._think(state, data)
+        with torch.no_grad():
+            now_halted = self._halts(steps, scores)
+            target = self._target(steps, state, data)
+        return Carry(state, steps, now_halted, data), logits, scores, target
+
+    def _think(self, state: State, data: State) -> tuple[State, Tensor, Halting]:
+        return self.inner(state, data["inputs"], data["puzzle_identifiers"])
+
+    def _halts(self, steps: Tensor, scores: Halting) -> Tensor:
+        config = self.inner.config
+        last = steps >= config.halt_max_steps
+        if not self.training or config.halt_max_steps == 1:
+            return last
+        halt, go_on = scores
+        halts = last | (halt > 0 if config.no_ACT_continue else halt > go_on)
+        # Some rows must reach a random step, so that later steps are learnt too.
+        explores = torch.rand_like(halt) < config.halt_exploration_prob
+        least = torch.randint_like(steps, low=2, high=config.halt_max_steps + 1)
+        return halts & (steps >= torch.where(explores, least, 0))
+
+    def _target(self, steps: Tensor, state: State, data: State) -> Tensor | None:
+        config = self.inner.config
+        if config.no_ACT_continue or not self.training:
+            return None
+        was_training = self.inner.training
+        self.inner.eval()  # a look ahead; it must not claim the puzzle embedding's gradient
+        halt, go_on = self._think(state, data)[2]
+        self.inner.train(was_training)
+        last = steps >= config.halt_max_steps
+        return torch.sigmoid(torch.where(last, halt, torch.maximum(halt, go_on)))
+
+
+class ACTLossHead(nn.Module):
+    """Sums over rows, so that ranks add up; the caller divides by the global batch size."""
+
+    def __init__(self, model: ACT, loss_type: str) -> None:
+        super().__init__()
+        self.model = model
+        self._cross_entropy = LOSSES[loss_type]
+
+    def forward(
+        self, carry: Carry, batch: State
+    ) -> tuple[Carry, Tensor, dict[str, Tensor], dict[str, Tensor]]:
+        """New carry, loss, metrics (sums, on the device), and outputs for evaluators."""
+        carry, logits, (halt, go_on), target = self.model(carry, batch)
+        labels = carry.data["labels"]
+        counted = labels != IGNORE_LABEL
+        tokens = counted.sum(-1)
+        divisor = tokens.clamp_min(1)
+        with torch.no_grad():
+            predictions = logits.argmax(-1)
+            right = counted & (predictions == labels)
+            exact = right.sum(-1) == tokens
+            done = carry.halted & (tokens > 0)
+            metrics = {
+                "count": done.sum(),
+                "accuracy": (right.sum(-1) / divisor)[done].sum(),
+                "exact_accuracy": (done & exact).sum(),
+                "q_halt_accuracy": (done & ((halt >= 0) == exact)).sum(),
+                "steps": torch.where(done, carry.steps, 0).sum(),
+            }
+        lm_loss = (self._cross_entropy(logits, labels).sum(-1) / divisor).sum()
+        q_loss = _binary(halt, exact.to(halt.dtype))
+        metrics |= {"lm_loss": lm_loss.detach(), "q_halt_loss": q_loss.detach()}
+        if target is not None:
+            q_continue_loss = _binary(go_on, target)
+            metrics["q_continue_loss"] = q_continue_loss.detach()
+            q_loss = q_loss + q_continue_loss
+        outputs = {"logits": logits, "preds": predictions, "q_halt_logits": halt}
+        return carry, lm_loss + 0.5 * q_loss, metrics, outputs
+
+
+def _choose(halted: Tensor, new: Tensor, old: Tensor) -> Tensor:
+    return torch.where(halted.reshape(-1, *[1] * (old.dim() - 1)), new, old)
+
+
+def _binary(scores: Tensor, targets: Tensor) -> Tensor:
+    return binary_cross_entropy_with_logits(scores, targets, reduction="sum")

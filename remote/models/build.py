@@ -1,0 +1,28 @@
+"""From a configuration to a model with its loss."""
+
+import torch
+
+from remote.config import PretrainConfig
+from remote.dataset.layout import Split
+from remote.models.act import ACT, ACTLossHead
+from remote.models.trm import TRM
+
+CORES = {"trm": TRM}
+
+
+def build_model(config: PretrainConfig, split: Split, device: torch.device) -> ACTLossHead:
+    core = CORES[config.arch_name](
+        config.arch,
+        vocab_size=split.vocab_size,
+        seq_len=split.seq_len,
+        num_puzzle_identifiers=split.num_puzzle_identifiers,
+        dtype=forward_dtype(config, device),
+    )
+    return ACTLossHead(ACT(core), config.arch.loss.loss_type).to(device)
+
+
+def forward_dtype(config: PretrainConfig, device: torch.device) -> torch.dtype:
+    name = config.arch.forward_dtype
+    if name == "auto":
+        name = "bfloat16" if device.type == "cuda" else "float32"
+    return getattr(torch, name)

@@ -1,0 +1,100 @@
+"""Layers.  Weights are float32 and cast to the activations' dtype where they are used."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import embedding, linear, scaled_dot_product_attention, silu
+
+TRUNCATION = 2.0  # standard deviations
+
+
+def truncated_normal_(tensor: Tensor, std: float) -> Tensor:
+    """Cut at two deviations, and widened so that `std` is the deviation after the cut (as JAX)."""
+    if std == 0:
+        return tensor.zero_()
+    density = math.exp(-(TRUNCATION**2) / 2) / math.sqrt(2 * math.pi)
+    inside = math.erf(TRUNCATION / math.sqrt(2))
+    widened = std / math.sqrt(1 - 2 * TRUNCATION * density / inside)
+    cut = TRUNCATION * widened
+    return nn.init.trunc_normal_(tensor, std=widened, a=-cut, b=cut)
+
+
+def rms_norm(x: Tensor, eps: float) -> Tensor:
+    """Without weight, in float32."""
+    y = x.float()
+    return (y * torch.rsqrt(y.square().mean(-1, keepdim=True) + eps)).to(x.dtype)
+
+
+class CastedLinear(nn.Module):
+    def __init__(self, inputs: int, outputs: int, *, bias: bool = False) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(truncated_normal_(torch.empty(outputs, inputs), inputs**-0.5))
+        self.bias = nn.Parameter(torch.zeros(outputs)) if bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        bias = None if self.bias is None else self.bias.to(x.dtype)
+        return linear(x, self.weight.to(x.dtype), bias)
+
+
+class CastedEmbedding(nn.Module):
+    def __init__(self, entries: int, width: int, std: float, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.embedding_weight = nn.Parameter(truncated_normal_(torch.empty(entries, width), std))
+        self._dtype = dtype
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return embedding(ids, self.embedding_weight.to(self._dtype))
+
+
+class RotaryEmbedding(nn.Module):
+    """Cosines and sines of every position: two float32 [S, head_width]."""
+
+    def __init__(self, width: int, positions: int, theta: float) -> None:
+        super().__init__()
+        rates = theta ** -(torch.arange(0, width, 2).float() / width)
+        angles = torch.outer(torch.arange(positions).float(), rates).repeat(1, 2)
+        self.register_buffer("cos", angles.cos(), persistent=False)
+        self.register_buffer("sin", angles.sin(), persistent=False)
+
+    def forward(self) -> tuple[Tensor, Tensor]:
+        return self.cos, self.sin
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Turn the halves of each head against each other, in float32.  x is (B, S, heads, width)."""
+    first, second = x.float().chunk(2, dim=-1)
+    turned = torch.cat((-second, first), dim=-1)
+    return (x.float() * cos[:, None] + turned * sin[:, None]).to(x.dtype)
+
+
+class Attention(nn.Module):
+    """Every position attends to every other, padding included."""
+
+    def __init__(self, hidden_size: int, num_heads: int) -> None:
+        super().__init__()
+        self._num_heads = num_heads
+        self.qkv_proj = CastedLinear(hidden_size, 3 * hidden_size)
+        self.o_proj = CastedLinear(hidden_size, hidden_size)
+
+    def forward(self, x: Tensor, cos_sin: tuple[Tensor, Tensor] | None) -> Tensor:
+        heads = self.qkv_proj(x).unflatten(-1, (3 * self._num_heads, -1))  # (B, S, 3 H, width)
+        query, key, value = heads.chunk(3, dim=-2)
+        if cos_sin is not None:
+            query, key = rotate(query, *cos_sin), rotate(key, *cos_sin)
+        query, key, value = (t.transpose(1, 2) for t in (query, key, value))
+        mixed = scaled_dot_product_attention(query, key, value)
+        # Not `view`: backends differ in the strides they return.
+        return self.o_proj(mixed.transpose(1, 2).reshape(x.shape))
+
+
+class SwiGLU(nn.Module):
+    def __init__(self, width: int, expansion: float) -> None:
+        super().__init__()
+        inner = -(-round(expansion * width * 2 / 3) // 256) * 256
+        self.gate_up_proj = CastedLinear(width, 2 * inner)
+        self.down_proj = CastedLinear(inner, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate, up = self.gate_up_proj(x).chunk(2, dim=-1)
+        return self.down_proj(silu(gate) * up)

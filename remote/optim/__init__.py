@@ -1,0 +1,1 @@
+"""Optimisers: one for the weights, one for the puzzle table."""

@@ -1,0 +1,158 @@
+"""Trains a model: python -m remote.pretrain arch=trm key=value ...  (or under torchrun)
+
+`--check` says what the configuration amounts to and trains nothing.  SIGTERM saves a checkpoint and
+ends with 0; SIGUSR1 prints where every thread is.
+"""
+
+import contextlib
+import faulthandler
+import logging
+import signal
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+
+from remote import checkpoint, evaluators
+from remote.config import PretrainConfig, load_config
+from remote.dataset.layout import DatasetError
+from remote.dataset.prefetch import prefetched
+from remote.evaluation import Stopped, evaluate
+from remote.overrides import ConfigError
+from remote.plan import Plan, describe, iteration_of, make_plan
+from remote.ranks import Ranks, joined
+from remote.report import Report
+from remote.training import Training
+
+log = logging.getLogger(__name__)
+
+
+def main(argv: list[str] | None = None) -> int:
+    words = list(sys.argv[1:] if argv is None else argv)
+    only_check = "--check" in words
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
+    try:
+        config = load_config([word for word in words if word != "--check"])
+        with joined(config.device) as ranks:
+            config.settle_names(ranks.gather(time.strftime("%Y%m%d-%H%M%S"))[0])
+            plan = make_plan(config, ranks)
+            if only_check:
+                check(config, plan, ranks)
+            else:
+                Run(config, plan, ranks).train()
+    except (ConfigError, DatasetError, checkpoint.CheckpointError) as error:
+        print(f"pretrain: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def check(config: PretrainConfig, plan: Plan, ranks: Ranks) -> None:
+    evaluators.make(config.evaluators, _evaluated_data(config))
+    if config.load_checkpoint:
+        checkpoint.find(config.load_checkpoint, Path(config.checkpoint_path))
+    if ranks.first:
+        print("\n".join(describe(config, plan, ranks)))
+
+
+class Run:
+    """From the first step, or the last saved one, to the end of the epochs."""
+
+    def __init__(self, config: PretrainConfig, plan: Plan, ranks: Ranks) -> None:
+        self._config, self._plan, self._ranks = config, plan, ranks
+        self._stop = False
+        signal.signal(signal.SIGTERM, self._asked_to_stop)
+        self._evaluators = evaluators.make(config.evaluators, _evaluated_data(config))
+        self._training = Training(config, plan.train, ranks, schedule_steps=plan.schedule_steps)
+        if config.load_checkpoint:
+            votes = checkpoint.load(self._training, config, ranks)
+            for evaluator in self._evaluators:
+                if ranks.first and evaluator.name in votes:
+                    evaluator.restore(votes[evaluator.name])
+        self._report = Report(config, plan.total_steps, speaks=ranks.first)
+
+    def train(self) -> None:
+        training, config = self._training, self._config
+        if self._ranks.first:
+            log.info("\n".join(describe(config, self._plan, self._ranks)))
+        with contextlib.closing(self._report):
+            while training.iteration <= config.iterations:
+                resumed_at_its_end = not self._train_iteration()
+                if self._stop:
+                    self._save()
+                    self._report.event("stopped", training.step)
+                    return
+                finished = (
+                    training.iteration == config.iterations
+                    or training.step >= self._plan.total_steps
+                )
+                # Before the evaluation, which may fail or be cut off: the steps are safe.
+                if (finished or config.checkpoint_every_eval) and not resumed_at_its_end:
+                    self._save()
+                if training.iteration > config.min_eval_interval and not self._evaluate():
+                    self._report.event("stopped", training.step)
+                    return
+                if finished:
+                    break
+                training.iteration += 1
+                training.batches_done = 0
+            self._report.event("finished", training.step)
+
+    def _train_iteration(self) -> bool:
+        """Whether there was anything left to train on."""
+        training, config = self._training, self._config
+        iteration = iteration_of(config, self._plan.train, training.iteration)
+        counts = self._ranks.gather(len(iteration))
+        if len(set(counts)) > 1:
+            raise DatasetError(f"the ranks see different data: {counts} batches")
+        batches = iteration.batches(self._ranks.shard, skip=training.batches_done)
+        self._report.begin(training.step)
+        before = training.step
+        with contextlib.closing(prefetched(batches)) as ready:
+            for batch in ready:
+                if training.step >= self._plan.total_steps:
+                    break
+                training.train_on(batch)
+                last = training.step == self._plan.total_steps
+                if training.step % config.log_interval == 0 or last:
+                    self._report.step(training.step, training.lr, training.take_metrics())
+                if self._ranks.any(flag=self._stop):
+                    self._stop = True
+                    break
+        return training.step > before
+
+    def _evaluate(self) -> bool:
+        """False if it was asked to stop."""
+        if self._plan.test is None:
+            return True
+        began_s = time.monotonic()
+        try:
+            metrics = evaluate(
+                self._training,
+                self._config,
+                self._plan.test,
+                self._evaluators,
+                self._ranks,
+                lambda: self._stop,
+            )
+        except Stopped:
+            return False
+        metrics["eval_s"] = time.monotonic() - began_s
+        self._report.event("eval", self._training.step, metrics)
+        return True
+
+    def _save(self) -> None:
+        votes = {e.name: e.state() for e in self._evaluators if e.remembers}
+        path = checkpoint.save(self._training, self._config, self._ranks, votes)
+        self._report.event("checkpoint", self._training.step, {"path": str(path)})
+
+    def _asked_to_stop(self, signum: int, frame: FrameType | None) -> None:
+        self._stop = True
+
+
+def _evaluated_data(config: PretrainConfig) -> Path:
+    return Path((config.data_paths_test or config.data_paths)[0])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

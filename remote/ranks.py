@@ -1,0 +1,99 @@
+"""The processes of a run.  One process alone needs no process group, and none is made."""
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from remote.dataset.batches import Shard
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """This process among the others.  Objects go through gloo, as plain data, never tensors."""
+
+    rank: int
+    world_size: int
+    device: torch.device
+    control: Any = None  # a gloo group, if there is more than one process
+
+    @property
+    def first(self) -> bool:
+        return self.rank == 0
+
+    @property
+    def shard(self) -> Shard:
+        return Shard(self.rank, self.world_size)
+
+    def broadcast(self, tensors: Iterable[Tensor]) -> None:
+        if self.control is not None:
+            for tensor in tensors:
+                dist.broadcast(tensor.detach(), src=0)
+
+    def sum_gradients(self, parameters: list[Tensor]) -> None:
+        """In one bucket: there are a dozen small tensors."""
+        if self.control is None:
+            return
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        bucket = torch.cat([gradient.reshape(-1) for gradient in gradients])
+        dist.all_reduce(bucket)
+        parts = bucket.split([gradient.numel() for gradient in gradients])
+        for gradient, part in zip(gradients, parts, strict=True):
+            gradient.copy_(part.view_as(gradient))
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        if self.control is not None:
+            dist.all_reduce(tensor)
+        return tensor
+
+    def gather_rows(self, tensor: Tensor) -> Tensor:
+        """The rows of all ranks, in order of rank; every rank has equally many."""
+        if self.control is None:
+            return tensor
+        parts = [torch.empty_like(tensor) for _ in range(self.world_size)]
+        dist.all_gather(parts, tensor.contiguous())
+        return torch.cat(parts)
+
+    def gather(self, value: Any) -> list[Any]:
+        """Plain values of all ranks, on all ranks."""
+        if self.control is None:
+            return [value]
+        values: list[Any] = [None] * self.world_size
+        dist.all_gather_object(values, value, group=self.control)
+        return values
+
+    def any(self, *, flag: bool) -> bool:
+        if self.control is None:
+            return flag
+        shared = torch.tensor([int(flag)])
+        dist.all_reduce(shared, op=dist.ReduceOp.MAX, group=self.control)
+        return bool(shared.item())
+
+    def wait(self) -> None:
+        if self.control is not None:
+            dist.barrier(group=self.control)
+
+
+@contextlib.contextmanager
+def joined(device: str) -> Iterator[Ranks]:
+    """As torchrun's environment says; `device` is auto, cpu or cuda."""
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    chosen = torch.device(device)
+    if chosen.type == "cuda":
+        chosen = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+        torch.cuda.set_device(chosen)
+    world_size = int(os.environ.get("WORLD_SIZE", 1))
+    if world_size == 1:
+        yield Ranks(0, 1, chosen)
+        return
+    dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo")
+    try:
+        yield Ranks(dist.get_rank(), world_size, chosen, dist.new_group(backend="gloo"))
+    finally:
+        dist.destroy_process_group()
