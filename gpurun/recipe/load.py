@@ -31,12 +31,13 @@ def load(
     path = find(ref, search)
     written = _named(read_file(path, shown_path(path)), path)
     over = from_overrides(overrides)
-    entries = written.values.get("per_provider")
-    others = [name for name in entries if name != provider] if isinstance(entries, dict) else []
-    chosen = _checked(written, provider, over, caps, path)
-    for other in others:  # a mistake in a part not used today is a mistake all the same
-        _checked(written, other, Layer({}), None, path)
-    return chosen
+    base = path.absolute().parent
+    alone = _checked(written, base)
+    for other in alone.per_provider:  # a mistake in a part not used today is one all the same
+        _checked(merged(written, overlay(written, other)), base)
+    chosen = merged(written, overlay(written, provider)) if provider else written
+    recipe = _checked(merged(capped(chosen, caps) if caps else chosen, over), base)
+    return recipe.model_copy(update={"per_provider": {}}) if provider else recipe
 
 
 def find(ref: str, search: Sequence[Path] | None = None) -> Path:
@@ -48,17 +49,14 @@ def find(ref: str, search: Sequence[Path] | None = None) -> Path:
     is_name = path.name == ref and path.suffix not in SUFFIXES and ref not in (".", "..")
     if not is_name:
         return path
-    for folder in folders:
-        for suffix in SUFFIXES:
-            if (bundled_file := folder / f"{ref}{suffix}").is_file():
-                return bundled_file
-    if path.is_file():
+    known = {name: file for name, file, _ in bundled(folders)}
+    if ref in known:
+        return known[ref]
+    if os.path.lexists(ref):
         return path
-    known = [name for name, _, _ in bundled(folders)]
     close = difflib.get_close_matches(ref, known, n=1, cutoff=0.5)
     hint = f"did you mean {close[0]}?" if close else "`gpurun recipes` lists the bundled recipes"
-    what = "is a directory" if path.is_dir() else "is neither a file nor a bundled recipe"
-    raise UsageError(f"{shown(ref)} {what}: {hint}")
+    raise UsageError(f"{shown(ref)} is neither a file nor a bundled recipe: {hint}")
 
 
 def bundled(search: Sequence[Path] | None = None) -> list[tuple[str, Path, str]]:
@@ -81,20 +79,12 @@ def shown_path(path: Path) -> str:
         return str(path)
 
 
-def _checked(
-    written: Layer, provider: str | None, over: Layer, caps: Caps | None, path: Path
-) -> Recipe:
-    layer = merged(written, overlay(written, provider)) if provider else written
-    layer = merged(capped(layer, caps) if caps else layer, over)
-    values = layer.values
-    if provider:
-        kept = values.get("per_provider")
-        values = {**values, "per_provider": {} if isinstance(kept, dict) else kept}
+def _checked(layer: Layer, base: Path) -> Recipe:
     try:
-        recipe = Recipe.model_validate(values)
+        recipe = Recipe.model_validate(layer.values)
     except ValidationError as error:
         raise explained(error, layer, Recipe) from None
-    return _with_folders(recipe, layer, path.absolute().parent)
+    return _with_folders(recipe, layer, base)
 
 
 def _with_folders(recipe: Recipe, layer: Layer, base: Path) -> Recipe:
@@ -104,24 +94,24 @@ def _with_folders(recipe: Recipe, layer: Layer, base: Path) -> Recipe:
         if entry.from_ is None:
             ship.append(entry)
             continue
-        folder = base / Path(entry.from_).expanduser()
-        place = layer.place(("ship", i, "from"))
-        if problem := _unshippable(folder):
+        try:
+            folder = (base / Path(entry.from_).expanduser()).resolve()
+            problem = _unshippable(folder)
+        except (OSError, RuntimeError, KeyError) as error:
+            problem = f", which cannot be read ({shown(error)}): name a folder"
+        if problem:
+            place = layer.place(("ship", i, "from"))
             raise UsageError(f"{place.where}: {place.key} is {shown(entry.from_)}{problem}")
-        ship.append(entry.model_copy(update={"from_": str(folder.resolve())}))
+        ship.append(entry.model_copy(update={"from_": str(folder)}))
     return recipe.model_copy(update={"ship": ship})
 
 
 def _unshippable(folder: Path) -> str:
-    try:
-        real = folder.resolve()
-        homes = [Path.home().resolve(), Path(pwd.getpwuid(os.getuid()).pw_dir).resolve()]
-        if not real.is_dir():
-            return f", no folder ({real}): name a folder, relative to the recipe's file"
-    except (OSError, RuntimeError, KeyError) as error:
-        return f", which cannot be read ({error}): name a folder"
-    if any(real == home or real in home.parents for home in homes):
-        return f", the home directory or above it ({real}): name the folder of the code alone"
+    if not folder.is_dir():
+        return f", no folder ({folder}): name a folder, relative to the recipe's file"
+    for home in (Path.home(), Path(pwd.getpwuid(os.getuid()).pw_dir)):
+        if folder == home.resolve() or folder in home.resolve().parents:
+            return f", the home directory or above it ({folder}): name the code's folder alone"
     return ""
 
 

@@ -10,6 +10,7 @@ from typing import Any, Literal, get_origin
 
 from gpurun.errors import UsageError
 from gpurun.recipe.explain import keys_of, kind_inside, nearest
+from gpurun.recipe.kinds import shown
 from gpurun.recipe.read import KeyPath, Layer, Place, dotted, read_value
 from gpurun.recipe.schema import Recipe
 
@@ -71,7 +72,7 @@ def from_overrides(overrides: Sequence[str]) -> Layer:
 
 
 def _override(text: str) -> Layer:
-    where = f"--set {text}"
+    where = f"--set {shown(text)}"
     dotted_key, equals, value_text = text.partition("=")
     path: KeyPath = tuple(dotted_key.strip().split("."))
     if not equals or not all(path):
@@ -111,11 +112,11 @@ def _kind(path: KeyPath, where: str) -> Any:
     for depth, part in enumerate(path):
         inside = kind_inside(kind, part)
         if inside is None:
-            at = dotted(path[:depth])
+            at = shown(dotted(path[:depth]))
             if not (keys := keys_of(kind)):
                 raise UsageError(f"{where}: {at} has no keys in it: set it as a whole")
             hint = nearest(str(part), keys, at)
-            raise UsageError(f"{where}: {dotted(path[: depth + 1])} is not a key: {hint}")
+            raise UsageError(f"{where}: {shown(dotted(path[: depth + 1]))} is not a key: {hint}")
         kind = inside
     return kind
 

@@ -18,7 +18,7 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from gpurun.errors import UsageError
 from gpurun.recipe.kinds import shown
 
-MOST_BYTES = 1_000_000
+MOST_BYTES = 250_000
 MOST_VALUES = 20_000
 MOST_DEPTH = 30
 
@@ -50,17 +50,16 @@ class Layer:
         """Of the key itself, or of the nearest mapping around what is not there."""
         for end in range(len(path), -1, -1):
             if found := self.places.get(path[:end]):
-                missing = dotted(path[end:])
-                key = f"{found.key}.{missing}" if found.key and missing else found.key or missing
-                return Place(found.where, key)
+                return Place(found.where, (found.key + _steps(path[end:])).removeprefix("."))
         return Place("recipe", dotted(path))
 
 
 def dotted(path: KeyPath) -> str:
-    text = ""
-    for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}"
-    return text.removeprefix(".")
+    return _steps(path).removeprefix(".")
+
+
+def _steps(path: KeyPath) -> str:
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
 
 
 def read_file(path: Path, named: str) -> Layer:
