@@ -8,7 +8,6 @@ whatever a recipe says.  What was left behind is listed, never dropped in silenc
 import fnmatch
 import gzip
 import hashlib
-import io
 import os
 import shutil
 import subprocess
@@ -18,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from gpurun.errors import UsageError
 from gpurun.places import Places
@@ -70,14 +69,19 @@ class Cargo:
     def write_tar(self, path: Path) -> None:
         """A tar.gz whose bytes depend on names and contents alone."""
         part = path.with_name(f"{path.name}.part")
-        with (
-            part.open("wb") as raw,
-            gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=raw, mtime=0) as packed,
-            tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
-        ):
-            for item in self.files:
-                _add(tar, item)
-        part.replace(path)
+        try:
+            with (
+                part.open("wb") as raw,
+                gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=raw, mtime=0) as out,
+                tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar,
+            ):
+                for item in self.files:
+                    _add(tar, item)
+            part.replace(path)
+        except OSError as error:
+            raise UsageError(f"{path}: the cargo cannot be packed: {error}") from error
+        finally:
+            part.unlink(missing_ok=True)
 
 
 def data_dir() -> Path:
@@ -197,10 +201,24 @@ def _item(name: str, path: Path, executable: bool = False) -> Item:
 def _add(tar: tarfile.TarFile, item: Item) -> None:
     entry = tarfile.TarInfo(item.name)
     entry.size, entry.mode = item.bytes, 0o755 if item.executable else 0o644
-    content = item.path.read_bytes()
-    if hashlib.sha256(content).hexdigest() != item.sha256:
+    with item.path.open("rb") as file:
+        read = _Digested(file)
+        tar.addfile(entry, read)
+    if read.sha256.hexdigest() != item.sha256:
         raise UsageError(f"{item.path} changed while it was packed: run the command again")
-    tar.addfile(entry, io.BytesIO(content))
+
+
+class _Digested:
+    """A file that is read once, with the digest of what was read."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.sha256 = hashlib.sha256()
+
+    def read(self, count: int = -1, /) -> bytes:
+        block = self._file.read(count)
+        self.sha256.update(block)
+        return block
 
 
 def _cloned(url: str, commit: str, clones: Path) -> Path:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpurun.errors import UsageError
-from gpurun.recipe import load
+from gpurun.recipe import Recipe, load
 
 LEAST = """\
 name: x
@@ -449,11 +449,15 @@ def test_no_bytes_bring_the_reader_down(
 
 
 VALUES = st.sampled_from(["", "1", "-1", ".nan", "x", "[]", "{}", "[1]", "{a: 1}", "true", "../x"])
-KEYS = st.sampled_from(
-    """name need need.gpu need.nvlink budget budget.max_usd setup setup.apt setup.torch ship env
-    secrets data data.fetch data.verify data.verify.files train watch collect collect_to requires
-    providers check""".split()
-)
+INSIDE = [
+    "need.gpu",
+    "budget.max_usd",
+    "setup.apt",
+    "setup.torch",
+    "data.verify.files",
+    "train.run",
+]
+KEYS = st.sampled_from([*Recipe.model_fields, *INSIDE])
 
 
 @settings(max_examples=150, deadline=None)
