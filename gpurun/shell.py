@@ -3,18 +3,28 @@
 Exit code -1 means "connection lost, outcome unknown"; it never means "failed".
 """
 
+import codecs
+import io
 import os
+import selectors
 import shutil
 import signal
 import subprocess
+import tempfile
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
 UNKNOWN_OUTCOME = -1
 TIMED_OUT = 124  # as coreutils' timeout(1) reports it
+KEPT_CHARS = 1_000_000  # of a command's output: its end
+PIPE_BYTES = 65_536
+DRAINED_READS = 16  # 1 MiB, as much as a pipe can hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,3 +60,211 @@ class Shell(Protocol):
 
     def get(self, source: str, target: Path) -> None:
         """Copy a file from the box to exactly `target`."""
+
+
+class LocalShell:
+    """A shell on this machine: commands run as `prefix sh -c command`, in the given environment.
+
+    `prefix` enters the box, `alive` says whether there is one to enter: a command whose box is
+    gone has an unknown outcome, as it has over a lost connection.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        prefix: Sequence[str] = (),
+        env: Mapping[str, str] = MappingProxyType({}),
+        alive: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self.root = root
+        self._prefix = tuple(prefix)
+        self._env = dict(env)
+        self._alive = alive
+
+    def run(
+        self,
+        command: str,
+        *,
+        timeout_s: float,
+        stdin: str = "",
+        on_line: Callable[[str], None] | None = None,
+    ) -> Result:
+        if not self._alive():
+            return Result(UNKNOWN_OUTCOME, f"the box at {self.root} is gone\n")
+        try:
+            process = subprocess.Popen(
+                [*self._prefix, "sh", "-c", command],
+                cwd=self.root,
+                env=self._env,
+                stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                bufsize=0,
+            )
+        except OSError as error:  # the box's directory or what enters it went away
+            return Result(UNKNOWN_OUTCOME, f"{error}\n")
+        conversation = _Conversation(process, stdin, on_line)
+        exited = conversation.to_the_end(timeout_s)
+        if exited not in (0, TIMED_OUT) and not self._alive():
+            exited = UNKNOWN_OUTCOME
+        return Result(exited, conversation.output())
+
+    def put(self, source: Path, target: str) -> None:
+        _copy(source, self.root / target)
+
+    def get(self, source: str, target: Path) -> None:
+        _copy(self.root / source, target)
+
+
+class _Conversation:
+    """One process, fed and heard until it exits; children that keep its pipe are not waited for."""
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], stdin: str, on_line: Callable[[str], None] | None
+    ) -> None:
+        self._process = process
+        self._unsent = memoryview(stdin.encode())
+        self._on_line = on_line
+        self._decoder = io.IncrementalNewlineDecoder(
+            codecs.getincrementaldecoder("utf-8")("replace"), translate=True
+        )
+        self._kept: deque[str] = deque()
+        self._kept_chars = 0
+        self._line = ""
+        self._exited = threading.Event()
+        self._timed_out = False
+
+    def output(self) -> str:
+        return "".join(self._kept)[-KEPT_CHARS:]
+
+    def to_the_end(self, timeout_s: float) -> int:
+        wake, waker = os.pipe()
+        timer = threading.Timer(timeout_s, self._time_out)
+        waiter = threading.Thread(target=self._wait, args=(waker,))
+        timer.daemon = waiter.daemon = True
+        waiter.start()
+        timer.start()
+        try:
+            self._listen(wake)
+        except BaseException:  # ours, or the caller's `on_line`: nothing may run on unheard
+            self._kill()
+            raise
+        finally:
+            timer.cancel()
+            waiter.join()
+            os.close(wake)
+            for pipe in (self._process.stdin, self._process.stdout):
+                if pipe is not None:
+                    pipe.close()
+        if self._timed_out:
+            return TIMED_OUT
+        code = self._process.returncode
+        return code if code >= 0 else 128 - code
+
+    def _wait(self, waker: int) -> None:
+        self._process.wait()
+        self._exited.set()
+        os.close(waker)
+
+    def _time_out(self) -> None:
+        if not self._exited.is_set():
+            self._timed_out = True
+            self._kill()
+
+    def _kill(self) -> None:
+        """The whole session: timeout(1) and job control make process groups of their own in it."""
+        if self._exited.is_set():
+            return
+        for group in {self._process.pid, *_groups_of_session(self._process.pid)}:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(group, signal.SIGKILL)
+
+    def _listen(self, wake: int) -> None:
+        out = self._process.stdout
+        assert out is not None
+        os.set_blocking(out.fileno(), False)
+        with selectors.DefaultSelector() as selector:
+            selector.register(out, selectors.EVENT_READ)
+            selector.register(wake, selectors.EVENT_READ)
+            if self._process.stdin is not None:
+                os.set_blocking(self._process.stdin.fileno(), False)
+                selector.register(self._process.stdin, selectors.EVENT_WRITE)
+            while not self._exited.is_set():
+                for key, _ in selector.select():
+                    if key.fileobj is self._process.stdin:
+                        if not self._send():
+                            selector.unregister(key.fileobj)
+                    elif key.fileobj is out and not self._hear(out.fileno()):
+                        selector.unregister(out)
+        # What it wrote before it exited is in the pipe; a child left behind may write for ever.
+        for _ in range(DRAINED_READS):
+            if not self._hear(out.fileno()):
+                break
+        self._take(self._decoder.decode(b"", final=True))
+        if self._line:
+            self._tell(self._line)
+
+    def _send(self) -> bool:
+        """Write what fits; False when all is said or nobody listens."""
+        pipe = self._process.stdin
+        assert pipe is not None
+        try:
+            sent = os.write(pipe.fileno(), self._unsent[:PIPE_BYTES])
+        except BlockingIOError:
+            return True
+        except BrokenPipeError:
+            sent = len(self._unsent)
+        self._unsent = self._unsent[sent:]
+        if not self._unsent:
+            pipe.close()
+        return bool(self._unsent)
+
+    def _hear(self, descriptor: int) -> bool:
+        """Read what is there; False when there is nothing."""
+        try:
+            data = os.read(descriptor, PIPE_BYTES)
+        except BlockingIOError:
+            return False
+        self._take(self._decoder.decode(data))
+        return bool(data)
+
+    def _take(self, text: str) -> None:
+        self._kept.append(text)
+        self._kept_chars += len(text)
+        while self._kept_chars - len(self._kept[0]) >= KEPT_CHARS:
+            self._kept_chars -= len(self._kept.popleft())
+        *lines, self._line = (self._line + text).split("\n")
+        for line in lines:
+            self._tell(line)
+        if len(self._line) > PIPE_BYTES:
+            self._tell(self._line)
+            self._line = ""
+
+    def _tell(self, line: str) -> None:
+        if self._on_line is not None:
+            self._on_line(line)
+
+
+def _groups_of_session(session: int) -> set[int]:
+    groups = set()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            _, _, group, its_session = stat.read_text().rpartition(")")[2].split()[:4]
+            if int(its_session) == session:
+                groups.add(int(group))
+    return groups
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Whole or not at all: a copy that breaks off leaves `target` as it was."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(prefix=f".{target.name[:64]}.", dir=target.parent)
+    os.close(descriptor)
+    part = Path(name)
+    try:
+        shutil.copy2(source, part)
+        part.replace(target)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
