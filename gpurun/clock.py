@@ -75,3 +75,18 @@ def _boot_id() -> str:
         return linux.read_text().strip()
     # macOS: the time of boot, to the minute, identifies it well enough.
     return f"boot-{int((time.time() - time.clock_gettime(time.CLOCK_MONOTONIC)) // 60)}"
+
+
+class Deadline:
+    """A short wait for another process of ours: poll `passed()` until it is true."""
+
+    def __init__(self, seconds: float, poll_s: float = 0.05) -> None:
+        self._until_s = time.monotonic() + seconds
+        self._poll_s = poll_s
+        self._polled = False
+
+    def passed(self) -> bool:
+        if self._polled:
+            time.sleep(self._poll_s)
+        self._polled = True
+        return time.monotonic() > self._until_s

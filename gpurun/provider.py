@@ -66,8 +66,14 @@ class OwnShell(Protocol):
 class OwnFuse(Protocol):
     """A provider where the fuse runs beside the box, not on it."""
 
+    def fuse_shell(self, instance_id: str) -> Shell:
+        """A shell where the fuse runs: outside of what it ends."""
+
     def fuse_home(self, instance_id: str) -> str:
-        """The directory of the fuse's state file on this machine."""
+        """The directory of the fuse's files there."""
+
+    def inside(self, instance_id: str, text: str) -> str:
+        """POSIX sh text that runs `text` inside the box, from where the fuse runs."""
 
     def self_destroy(self, instance_id: str) -> str:
         """POSIX sh text that ends this one box, run by the fuse at its deadline."""

@@ -21,8 +21,8 @@ __all__ = ["Database", "Fenced", "Journal", "Newer", "OverCap", "StoreError"]
 class Journal:
     """All tables of one database, by subject."""
 
-    def __init__(self, path: Path, clock: Clock) -> None:
-        self.database = Database(path)
+    def __init__(self, path: Path, clock: Clock, busy_timeout_s: float = 5.0) -> None:
+        self.database = Database(path, busy_timeout_s)
         self.owner = Owner(self.database)
         self.runs = Runs(self.database, clock)
         self.attempts = Attempts(self.database, clock)

@@ -22,7 +22,6 @@ from sqlmodel import Session
 from gpurun.errors import GpurunError
 
 MIGRATIONS = Path(__file__).parent / "migrations"
-BUSY_TIMEOUT_MS = 5000
 
 
 class StoreError(GpurunError):
@@ -38,9 +37,9 @@ class Newer(StoreError):
 class Database:
     """The journal's file.  `migrate()` is for the keeper and `up` alone."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, busy_timeout_s: float = 5.0) -> None:
         self.path = path
-        self._engine = _engine(path)
+        self._engine = _engine(path, busy_timeout_s)
         self._reader = self._engine.execution_options(begin="BEGIN")
 
     @contextmanager
@@ -130,11 +129,11 @@ def _alembic() -> Config:
     return config
 
 
-def _engine(path: Path) -> Engine:
+def _engine(path: Path, busy_timeout_s: float) -> Engine:
     existed = path.exists()
     if not existed:
         path.touch(mode=0o600)
-    engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": BUSY_TIMEOUT_MS / 1000})
+    engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": busy_timeout_s})
 
     @event.listens_for(engine, "connect")
     def connect(dbapi: Any, _record: object) -> None:

@@ -1,18 +1,19 @@
 """The ledger: append-only dollars, by phase.  A cap is checked in the transaction that reserves."""
 
 from dataclasses import dataclass
-from datetime import datetime
 from decimal import Decimal
 
 from sqlmodel import Session, col, select
 
+from gpurun.budget import cost
 from gpurun.clock import Clock
 from gpurun.errors import BudgetError
-from gpurun.model import SETTLED
+from gpurun.model import SETTLED, AttemptState
 from gpurun.store.database import Database
 from gpurun.store.tables import InstanceRow, LedgerRow
 
 ZERO = Decimal(0)
+NEVER_BILLED = (AttemptState.INTENT, AttemptState.REFUSED, AttemptState.EXPIRED)
 
 
 class OverCap(BudgetError):
@@ -33,23 +34,65 @@ class Ledger:
         self._database = database
         self._clock = clock
 
-    def accrue(self, run_id: str, label: str, phase: str, usd: Decimal, since: datetime) -> None:
-        """What the box has cost from `since` until now, in this phase."""
-        self._append(run_id, label, "accrue", phase, usd, since)
+    def book(self, label: str, phase: str) -> Decimal:
+        """Accrue what the box has cost since the last booking, up to now or until it was gone.
+
+        One transaction finds the stretch and books it, so that a driver and a keeper that book
+        at once never book the same minute twice.
+        """
+        with self._database.write() as session:
+            row = session.get(InstanceRow, label)
+            if row is None or row.sent_at is None or row.state in NEVER_BILLED:
+                return ZERO
+            query = select(LedgerRow).where(LedgerRow.label == label, LedgerRow.kind == "accrue")
+            last = session.exec(query.order_by(col(LedgerRow.id).desc())).first()
+            since = last.at if last else row.sent_at
+            until = row.gone_at or self._clock.now()
+            if until <= since:
+                return ZERO
+            usd = cost(row.usd_per_hour, (until - since).total_seconds())
+            session.add(
+                LedgerRow(
+                    run_id=row.run_id,
+                    label=label,
+                    at=until,
+                    kind="accrue",
+                    phase=phase,
+                    usd=usd,
+                    since=since,
+                )
+            )
+            return usd
 
     def settle(self, run_id: str, label: str, usd: Decimal) -> None:
         """The difference to what the provider charged in the end."""
-        self._append(run_id, label, "settle", "settle", usd, None)
+        with self._database.write() as session:
+            session.add(
+                LedgerRow(
+                    run_id=run_id,
+                    label=label,
+                    at=self._clock.now(),
+                    kind="settle",
+                    phase="settle",
+                    usd=usd,
+                )
+            )
 
     def spent_usd(self, run_id: str) -> Decimal:
         return sum((row.usd for row in self.rows(run_id)), ZERO)
 
-    def accrued_until(self, label: str) -> datetime | None:
-        """The end of the last stretch that was booked for this label."""
-        query = select(LedgerRow).where(LedgerRow.label == label, LedgerRow.kind == "accrue")
+    def committed_usd(self, run_id: str, but_label: str = "") -> Decimal:
+        """What the run has spent, and what its attempts (but one) still hold reserved."""
+        query = select(LedgerRow).where(LedgerRow.run_id == run_id)
         with self._database.read() as session:
-            last = session.exec(query.order_by(col(LedgerRow.id).desc())).first()
-            return None if last is None else last.at
+            return sum(
+                (
+                    row.usd
+                    for row in session.exec(query)
+                    if row.kind in ("accrue", "settle") or row.label != but_label
+                ),
+                ZERO,
+            )
 
     def by_phase(self, run_id: str) -> dict[str, Decimal]:
         sums: dict[str, Decimal] = {}
@@ -64,28 +107,6 @@ class Ledger:
         )
         with self._database.read() as session:
             return list(session.exec(query.order_by(col(LedgerRow.id))))
-
-    def _append(
-        self,
-        run_id: str,
-        label: str,
-        kind: str,
-        phase: str,
-        usd: Decimal,
-        since: datetime | None,
-    ) -> None:
-        with self._database.write() as session:
-            session.add(
-                LedgerRow(
-                    run_id=run_id,
-                    label=label,
-                    at=self._clock.now(),
-                    kind=kind,
-                    phase=phase,
-                    usd=usd,
-                    since=since,
-                )
-            )
 
 
 def add_reservation(

@@ -10,7 +10,7 @@ from sqlmodel import Session, col, select
 
 from gpurun.clock import Clock
 from gpurun.errors import GpurunError, UsageError
-from gpurun.model import Run, RunState
+from gpurun.model import Ending, Run, RunState
 from gpurun.store.database import Database
 from gpurun.store.rows import run_of
 from gpurun.store.tables import EventRow, InstanceRow, PhaseRow, RunRow
@@ -130,6 +130,14 @@ class Runs:
         with self._database.read() as session:
             found: list[dict[str, Any]] = json.loads(_row(session, run_id).collected_json)
             return found
+
+    def failing(self, run_id: str, error: str, exit_code: int) -> None:
+        """Why a run fails, kept until its box is proven gone."""
+        with self._database.write() as session:
+            row = _row(session, run_id)
+            if row.ending == Ending.FAILED and not row.error:
+                row.error, row.exit_code = error, exit_code
+                session.add(row)
 
     def finish(self, run_id: str, state: RunState, exit_code: int, error: str = "") -> None:
         """The end of a run; a run once finished stays as it is."""

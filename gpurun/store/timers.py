@@ -1,12 +1,14 @@
 """Timers and guards: what ends a label, when, and what each guard was last seen to hold."""
 
 from datetime import datetime
+from decimal import Decimal
 
 from sqlmodel import Session, col, select
 
 from gpurun.clock import Clock
 from gpurun.model import SETTLED, Timer, TimerState
 from gpurun.store.database import Database
+from gpurun.store.ledger import Caps, add_reservation, release_reservation
 from gpurun.store.rows import timer_of
 from gpurun.store.runs import fence
 from gpurun.store.tables import GuardRow, InstanceRow, TimerRow
@@ -70,10 +72,15 @@ class Timers:
             row = session.get(TimerRow, (label, seq))
             return row is not None and row.acked_at is not None
 
-    def arming(self, timer: Timer, run_id: str, epoch: int) -> None:
-        """A1: the next timer is on disk; the old one stays in force."""
+    def arming(
+        self, timer: Timer, run_id: str, epoch: int, reserve_usd: Decimal, caps: Caps
+    ) -> None:
+        """A1: the next timer is on disk and its cost reserved; the old one stays in force."""
         with self._database.write() as session:
             fence(session, run_id, epoch, timer.label)
+            release_reservation(session, run_id, timer.label, self._clock)
+            session.flush()
+            add_reservation(session, run_id, timer.label, reserve_usd, self._clock, caps)
             add_timer(session, timer, TimerState.ARMING)
             for guard in session.exec(select(GuardRow).where(GuardRow.label == timer.label)):
                 guard.seq_wanted = timer.seq

@@ -1,0 +1,53 @@
+"""Ends what outlived its timer, and gathers the evidence that it is gone.
+
+No thread, no sleep, no clock of its own, and no writable journal: whoever calls decides when the
+next round is due and where the evidence is kept (protocol I8).
+"""
+
+from dataclasses import replace
+
+from gpurun.clock import Clock
+from gpurun.errors import ProviderError
+from gpurun.model import Instance
+from gpurun.proof import Evidence, Lookup, Verdict, listing, of_death
+from gpurun.provider import Provisioner
+
+
+def pursue(evidence: Evidence, cloud: Provisioner, clock: Clock) -> tuple[Evidence, Verdict]:
+    """One round: ask for the end unless that is acknowledged, then look.
+
+    Every answer counts only under the account that was asked about it.  ProviderError: the
+    provider could not be asked; the evidence from before still stands.
+    """
+    account = cloud.account()
+    if account != evidence.account:
+        raise ProviderError(
+            f"{cloud.name} answers for account {account}, {evidence.label} was bought by "
+            f"{evidence.account}: use the key of that account, then `gpurun kill` again"
+        )
+    if evidence.acked_s is None and evidence.instance_id is not None:
+        cloud.destroy(evidence.instance_id)
+        evidence = evidence.acknowledged(clock.boot_s())
+    evidence, row = _look(evidence, cloud, clock, account)
+    if row is not None:
+        # The word of a DELETE is not believed: ask again.  A lost answer's id is learnt here.
+        evidence = replace(evidence, instance_id=row.id, acked_s=None)
+        return evidence, Verdict(False, f"{row.label} (instance {row.id}) is still listed")
+    return evidence, of_death(evidence, cloud.traits.proof_gap_s)
+
+
+def _look(
+    evidence: Evidence, cloud: Provisioner, clock: Clock, account: str
+) -> tuple[Evidence, Instance | None]:
+    """A complete list, and the row by id; the row that is still there, if one is."""
+    began_s = clock.boot_s()
+    rows = cloud.instances()
+    evidence = evidence.plus(listing(account, began_s, rows))
+    for row in rows:
+        if row.label == evidence.label or row.id == evidence.instance_id:
+            return evidence, row
+    if evidence.instance_id is None:
+        return evidence, None
+    began_s = clock.boot_s()
+    row_by_id = cloud.instance(evidence.instance_id)
+    return evidence.plus(Lookup(account, began_s, row_by_id is not None)), row_by_id

@@ -1,0 +1,51 @@
+"""One label's deadline, as the journal, the black box and the proof each write it down."""
+
+from datetime import datetime
+
+from gpurun.blackbox import Entry
+from gpurun.clock import Clock
+from gpurun.model import Attempt, Timer
+from gpurun.proof import Evidence
+
+
+def entry_of(attempt: Attempt, timer: Timer, state: str) -> Entry:
+    return Entry(
+        seq=timer.seq,
+        label=attempt.label,
+        provider=attempt.provider,
+        account=attempt.account_id,
+        instance_id=attempt.instance_id,
+        usd_per_hour=attempt.usd_per_hour,
+        fires_at=timer.fires_at,
+        ends_at=timer.ends_at,
+        ceiling_at=attempt.ceiling_at,
+        state=state,
+    )
+
+
+def evidence_of(attempt: Attempt, clock: Clock) -> Evidence:
+    """The evidence of an end, to begin with: nothing has been asked yet."""
+    return Evidence(
+        attempt.account_id,
+        attempt.label,
+        attempt.instance_id,
+        seen=attempt.first_seen_at is not None,
+        boot_id=clock.boot_id,
+    )
+
+
+def timer_for(
+    label: str, seq: int, kind: str, fires_at: datetime, ends_at: datetime, clock: Clock
+) -> Timer:
+    """A timer with the same instants on the boot clock."""
+    now, boot_s = clock.now(), clock.boot_s()
+    return Timer(
+        label=label,
+        seq=seq,
+        kind=kind,
+        fires_at=fires_at,
+        ends_at=ends_at,
+        boot_id=clock.boot_id,
+        fires_boot_s=boot_s + (fires_at - now).total_seconds(),
+        ends_boot_s=boot_s + (ends_at - now).total_seconds(),
+    )

@@ -1,0 +1,67 @@
+"""May this state directory be bought from?  Killing never asks (protocol F37-F42, F75)."""
+
+import subprocess
+from datetime import UTC, datetime, timedelta
+
+from gpurun.blackbox import BlackBox
+from gpurun.clock import Clock, wall_s
+from gpurun.errors import UsageError
+from gpurun.keeper.merge import merge_blackbox
+from gpurun.places import Places
+from gpurun.store import Journal
+
+RESERVE_BYTES = 1 << 20
+CLOCK_SLACK = timedelta(seconds=60)
+NETWORK_FILE_SYSTEMS = {"nfs", "nfs4", "cifs", "smb2", "smbfs", "9p", "fuse.sshfs", "afs", "ceph"}
+
+
+def may_buy(places: Places, clock: Clock) -> Journal:
+    """The journal, migrated and proven fit for a purchase; UsageError says what is not."""
+    _check_file_system(places)
+    journal = Journal(places.database, clock)
+    journal.database.migrate()
+    journal.database.require_current()
+    blackbox = BlackBox(places.blackbox, *journal.owner.ensure())
+    merge_blackbox(journal, blackbox, clock)
+    if trouble := journal.owner.trouble():
+        raise UsageError(f"nothing was rented: {trouble}.")
+    _check_clock(journal)
+    _keep_reserve(places)
+    return journal
+
+
+def _check_clock(journal: Journal) -> None:
+    last = journal.runs.last_event_at()
+    wall = datetime.fromtimestamp(wall_s(), UTC)
+    if last is not None and wall < last - CLOCK_SLACK:
+        raise UsageError(
+            f"this machine's clock says {wall:%Y-%m-%d %H:%M} UTC, the journal's last entry is of "
+            f"{last:%Y-%m-%d %H:%M} UTC: nothing was rented. Set the clock; killing still works."
+        )
+
+
+def _keep_reserve(places: Places) -> None:
+    """Room that is freed when the disk is full, so that an ending can still be written."""
+    try:
+        if not places.reserve.exists():
+            partial = places.reserve.with_suffix(".tmp")
+            partial.write_bytes(b"\0" * RESERVE_BYTES)
+            partial.replace(places.reserve)
+    except OSError as error:
+        raise UsageError(
+            f"{places.root} has no room for the journal ({error.strerror}): nothing was rented. "
+            "Free some space, or set GPURUN_HOME to another disk."
+        ) from error
+
+
+def _check_file_system(places: Places) -> None:
+    """WAL and flock are not safe on a network file system."""
+    found = subprocess.run(
+        ["stat", "-f", "-c", "%T", str(places.root)], capture_output=True, text=True, check=False
+    )
+    kind = found.stdout.strip()
+    if found.returncode == 0 and kind in NETWORK_FILE_SYSTEMS:
+        raise UsageError(
+            f"{places.root} lies on {kind}, where locks cannot be trusted: nothing was rented. "
+            "Set GPURUN_HOME to a local disk."
+        )
