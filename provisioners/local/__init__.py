@@ -143,6 +143,16 @@ class Local:
             alive=self._is_running(made),
         )
 
+    def fuse_shell(self, instance_id: str) -> LocalShell:
+        """This machine itself: the fuse is none of the processes that it ends."""
+        home = Path(self.fuse_home(instance_id))
+        return LocalShell(home, env=machine.environment(home, instance_id, os.environ))
+
+    def inside(self, instance_id: str, text: str) -> str:
+        made, home = self._read(instance_id)
+        enter = STRATEGIES[made.cage.strategy].enter(made.cage)
+        return shlex.join([*enter, *_in(home / "root"), "sh", "-c", text])
+
     def fuse_home(self, instance_id: str) -> str:
         home = self._state_dir / "fuses" / self._checked(instance_id)
         home.mkdir(mode=0o700, parents=True, exist_ok=True)

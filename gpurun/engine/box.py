@@ -1,0 +1,158 @@
+"""The phases that work on the box: boot, accept, ship, setup, data, verify, launch."""
+
+import fnmatch
+from collections.abc import Callable
+from pathlib import Path
+
+from gpurun import bundle
+from gpurun.engine import accept, boxfiles, detached
+from gpurun.engine.context import Context
+from gpurun.errors import PhaseFailed, ProviderError, UsageError
+from gpurun.model import Attempt, InstanceState
+from gpurun.phases import PHASES, Command, Detached, Facts, Files, Step, Upload, locked
+from gpurun.provider import OwnShell
+from gpurun.recipe import missing_secrets
+from gpurun.shell import TIMED_OUT, UNKNOWN_OUTCOME, Shell
+
+MARKER = "gpurun-echo"
+BOOT_POLL_S = 0.5
+LAST_LINES = 10
+UPLOAD_S = 600.0
+
+
+class Box:
+    """One rented box, as the driver works with it."""
+
+    def __init__(self, ctx: Context, attempt: Attempt, log: Callable[[str], None]) -> None:
+        assert attempt.instance_id is not None
+        self._ctx = ctx
+        self._attempt = attempt
+        self._log = log
+        self.shell = self._open_shell(attempt.instance_id)
+
+    @property
+    def secrets_file(self) -> str:
+        """On tmpfs, so that a secret never reaches a disk."""
+        return f"/dev/shm/{self._attempt.label}.env"
+
+    def boot(self) -> None:
+        """Running, and a command really runs there; the setup timer bounds the wait."""
+        assert self._attempt.instance_id is not None
+        while True:
+            row = self._ctx.cloud.instance(self._attempt.instance_id)
+            if row is None:
+                raise ProviderError(f"{self._attempt.label} vanished while it was booting")
+            if row.state is InstanceState.STOPPED:
+                raise PhaseFailed(f"{self._attempt.label} stopped by itself while booting")
+            if row.state is InstanceState.RUNNING and self._answers():
+                return
+            self._ctx.clock.sleep(BOOT_POLL_S)
+
+    def accept(self) -> None:
+        result = self.shell.run(accept.SCRIPT, timeout_s=accept.READ_S)
+        hardware = accept.read(result.output)
+        self._log(hardware.line())
+        if wrong := accept.misfits(hardware, self._ctx.recipe):
+            raise PhaseFailed(f"the box is not what was ordered: {'; '.join(wrong)}")
+        self._check_secrets()
+
+    def perform(self, phase: str) -> None:
+        """Every step of a phase, in order; the first that fails ends the phase."""
+        for step in PHASES[phase](self._ctx.recipe, self._facts()):
+            self._log(f"[{phase}] {step}")
+            self._perform(step)
+
+    def has_marker(self, phase: str) -> bool:
+        """Whether the box itself says that this phase was finished with this bundle."""
+        name = f".gpurun/done-{phase}"
+        wanted = self._ctx.run.bundle_sha256
+        return self.shell.run(f'[ "$(cat {name})" = {wanted} ]', timeout_s=30).ok
+
+    def put_marker(self, phase: str) -> None:
+        self.shell.run(
+            f"mkdir -p .gpurun; echo {self._ctx.run.bundle_sha256} > .gpurun/done-{phase}",
+            timeout_s=30,
+        )
+
+    def _perform(self, step: Step) -> None:
+        match step:
+            case Command(text, timeout_s):
+                self._run(locked(text), timeout_s, str(step))
+            case Upload():
+                self._upload(step)
+            case Files(path, pattern, count):
+                self._count(path, pattern, count)
+            case Detached(name, text):
+                self._put_secrets()
+                self._run(detached.launch_text(name, text, self.secrets_file), 60, "launch")
+
+    def _run(self, text: str, timeout_s: float, says: str) -> None:
+        result = self.shell.run(text, timeout_s=timeout_s, on_line=self._log)
+        if result.ok:
+            return
+        how = {
+            TIMED_OUT: f"did not finish within {timeout_s / 60:.0f} minutes",
+            UNKNOWN_OUTCOME: "lost its connection; its outcome is unknown",
+        }.get(result.exited, f"exited {result.exited}")
+        raise PhaseFailed(f"`{says}` {how}. Its last lines:\n{result.tail(LAST_LINES)}")
+
+    def _upload(self, step: Upload) -> None:
+        if self.has_marker("upload"):
+            return
+        cargo = bundle.cargo(self._ctx.recipe, Path(self._ctx.run.recipe_dir))
+        if cargo.digest != step.bundle_sha256:
+            raise UsageError(
+                f"the code changed since the run was planned ({cargo.digest[:12]} is not "
+                f"{step.bundle_sha256[:12]}); run `gpurun up` again"
+            )
+        archive = self._ctx.places.run_dir(self._ctx.run.id) / "bundle.tar.gz"
+        cargo.write_tar(archive)
+        self.shell.put(archive, "bundle.tar.gz")
+        self._run("tar -xzf bundle.tar.gz && rm bundle.tar.gz", UPLOAD_S, "unpack the bundle")
+        self.put_marker("upload")
+
+    def _count(self, path: str, pattern: str, expected: int) -> None:
+        found = [
+            file.path
+            for file in boxfiles.matching(self.shell, [f"{path}/{pattern}"])
+            if fnmatch.fnmatch(file.path, f"{path}/{pattern}")
+        ]
+        self._log(f"{path}/{pattern}: {len(found)} found, {expected} expected")
+        if len(found) != expected:
+            listed = ", ".join(found[:5]) or "none"
+            raise PhaseFailed(
+                f"the dataset is not complete: {path}/{pattern} matches {len(found)} files "
+                f"({listed}), data.verify.files expects {expected}. Training was not launched."
+            )
+
+    def _check_secrets(self) -> None:
+        if missing := missing_secrets(self._ctx.recipe, self._ctx.secrets()):
+            raise UsageError(f"secret {', '.join(missing)} is not set here; the box is ended")
+
+    def _put_secrets(self) -> None:
+        """Through stdin, just before the launch; the launched command removes the file."""
+        known = self._ctx.secrets()
+        values = [(s.name, known[s.name]) for s in self._ctx.recipe.secrets if s.name in known]
+        if values:
+            self.shell.run(
+                f"umask 077; cat > {self.secrets_file}",
+                timeout_s=30,
+                stdin=detached.exports(values),
+            )
+
+    def _answers(self) -> bool:
+        result = self.shell.run(f"echo {MARKER}", timeout_s=15)
+        return result.ok and MARKER in result.output
+
+    def _facts(self) -> Facts:
+        return Facts(
+            bundle_sha256=self._ctx.run.bundle_sha256,
+            label=self._attempt.label,
+            run_id=self._ctx.run.id,
+            torch_cpu_index=self._ctx.settings.torch_cpu_index,
+        )
+
+    def _open_shell(self, instance_id: str) -> Shell:
+        if isinstance(self._ctx.cloud, OwnShell):
+            return self._ctx.cloud.shell(instance_id)
+        raise UsageError(f"provider {self._ctx.cloud.name} offers no shell for its boxes")

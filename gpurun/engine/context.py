@@ -1,0 +1,91 @@
+"""What one driver works with: a run, its recipe, its provider, the journal and the clock."""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpurun.blackbox import BlackBox
+from gpurun.clock import Clock
+from gpurun.model import Attempt, Budget, Run, Timer
+from gpurun.places import Places
+from gpurun.provider import Provisioner
+from gpurun.recipe import Recipe
+from gpurun.settings import Settings
+from gpurun.store import Journal
+from gpurun.timers import entry_of
+from gpurun.wiring import provisioner
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Opened once per process; the journal's schema is current."""
+
+    places: Places
+    settings: Settings
+    clock: Clock
+    journal: Journal
+    blackbox: BlackBox
+    run: Run
+    recipe: Recipe
+    cloud: Provisioner
+    epoch: int = 0
+
+    @property
+    def budget(self) -> Budget:
+        return budget_of(self.recipe)
+
+    @property
+    def artifacts_dir(self) -> Path:
+        return Path(self.run.runs_dir) / self.run.id
+
+    @property
+    def options(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.run.options_json)
+        return found
+
+    def secrets(self) -> dict[str, str]:
+        """Where the recipe's secrets are looked up: settings, and above them the environment."""
+        kept = {name: value.get_secret_value() for name, value in self.settings.secrets.items()}
+        return kept | dict(os.environ)
+
+    def attempt(self) -> Attempt | None:
+        """The newest attempt of the run."""
+        attempts = self.journal.attempts.of_run(self.run.id)
+        return attempts[-1] if attempts else None
+
+    def trace(self, attempt: Attempt, timer: Timer, state: str) -> None:
+        """The black-box line of a label: written after the commit, before the call it covers."""
+        self.blackbox.append(entry_of(attempt, timer, state))
+
+
+def open_context(
+    run_id: str, places: Places, settings: Settings, clock: Clock, epoch: int = 0
+) -> Context:
+    journal = Journal(places.database, clock)
+    run = journal.runs.get(run_id)
+    return Context(
+        places=places,
+        settings=settings,
+        clock=clock,
+        journal=journal,
+        blackbox=BlackBox(places.blackbox, *journal.owner.ensure()),
+        run=run,
+        recipe=Recipe.from_dict(json.loads(run.recipe_json)),
+        cloud=provisioner(run.provider, settings, clock),
+        epoch=epoch,
+    )
+
+
+def budget_of(recipe: Recipe) -> Budget:
+    """The recipe's budget in seconds and dollars."""
+    part = recipe.budget
+    return Budget(
+        max_usd_per_hour=part.max_usd_per_hour,
+        max_usd=part.max_usd,
+        setup_s=float(part.setup_minutes) * 60,
+        run_s=float(part.run_minutes) * 60,
+        grace_s=float(part.grace_minutes) * 60,
+        idle_s=float(part.idle_minutes) * 60,
+    )

@@ -1,0 +1,195 @@
+"""What the command line does to runs: begin, resume, kill, extend, pull."""
+
+import contextlib
+import json
+import os
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+from gpurun import keeper, spawn
+from gpurun.blackbox import BlackBox
+from gpurun.clock import Clock, SystemClock
+from gpurun.engine import arm, boxfiles, detached
+from gpurun.engine.box import Box
+from gpurun.engine.context import Context, open_context
+from gpurun.engine.plan import Plan
+from gpurun.errors import GpurunError, ProviderError, StillBilling, UsageError
+from gpurun.keeper.charges import Charge, from_blackbox
+from gpurun.locks import holder
+from gpurun.model import Attempt, AttemptState, Ending, Run, RunState
+from gpurun.places import Places
+from gpurun.reaper import pursue
+from gpurun.settings import Settings
+from gpurun.signals import TOLD
+from gpurun.store import Journal, StoreError
+from gpurun.store.owner import random_id
+from gpurun.timers import entry_of, evidence_of
+from gpurun.trust import may_buy
+from gpurun.wiring import provisioner
+
+FINISHED = (RunState.DONE, RunState.FAILED, RunState.KILLED, RunState.DEADLINE)
+
+
+def begin(plan: Plan, settings: Settings) -> str:
+    """Write the run and start its driver; returns the run's id.  Nothing is rented by this call."""
+    places, clock = Places(settings.state_dir).ensure(), SystemClock()
+    journal = may_buy(places, clock)
+    run_id = random_id(8)
+    options = {"offer_id": plan.offer_id, "usd_per_hour": str(plan.offer.usd_per_hour)}
+    journal.runs.add(
+        Run(
+            id=run_id,
+            recipe_name=plan.recipe.name,
+            recipe_json=json.dumps(plan.recipe.to_dict()),
+            recipe_dir=str(plan.recipe_dir.absolute()),
+            provider=plan.provider,
+            runs_dir=str(settings.runs_dir.absolute()),
+            options_json=json.dumps(options),
+            state=RunState.ACTIVE,
+            phase="rent",
+            ending=None,
+            reason="",
+            exit_code=None,
+            error="",
+            driver_epoch=0,
+            bundle_sha256=plan.bundle_sha256,
+            created_at=clock.now(),
+            finished_at=None,
+            collected_at=None,
+        )
+    )
+    spawn.detached("gpurun.engine", run_id, log=places.run_dir(run_id) / "driver.log")
+    return run_id
+
+
+def resume(run_id: str, settings: Settings) -> None:
+    """Start a driver for a run that has lost its own; it goes on from the journal."""
+    places = Places(settings.state_dir)
+    run = Journal(places.database, SystemClock()).runs.get(run_id)
+    if run.state in FINISHED:
+        raise UsageError(
+            f"run {run_id} is {run.state} and its box is gone. To run it again: "
+            f"`gpurun up {run.recipe_name}`"
+        )
+    keeper.start(places)
+    if holder(places.run_lock(run_id)) is None:
+        spawn.detached(
+            "gpurun.engine", run_id, "--takeover", log=places.run_dir(run_id) / "driver.log"
+        )
+
+
+def kill(run_id: str, *, collect: bool, settings: Settings) -> str:
+    """End a run; returns one sentence.  Works without a journal, from the black box."""
+    places, clock = Places(settings.state_dir), SystemClock()
+    try:
+        return _kill_by_journal(run_id, collect, places, settings, clock)
+    except StoreError as error:
+        charges = [c for c in _blackbox_charges(places) if f"-{run_id}-" in c.label]
+        if not charges:
+            raise
+        return f"{error} {_kill_by_blackbox(charges, settings, clock)}"
+
+
+def kill_everything_in_blackbox(settings: Settings) -> str:
+    """`kill --all` when the journal cannot be read."""
+    charges = _blackbox_charges(Places(settings.state_dir))
+    return _kill_by_blackbox(charges, settings, SystemClock())
+
+
+def extend(run_id: str, seconds: float, settings: Settings) -> str:
+    """Move the timer of a live run later, if its budget can pay for it."""
+    ctx, attempt = _live(run_id, settings)
+    box = Box(ctx, attempt, lambda _line: None)
+    site = arm.fuse_site(ctx, attempt, box.shell, detached.terminate_text("train"))
+    timer = arm.extend(ctx, attempt, site, seconds)
+    return f"run {run_id} now stops training at {timer.fires_at:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def pull(run_id: str, path: str | None, settings: Settings) -> list[Path]:
+    """Fetch what the recipe collects, or one path, from a live box."""
+    ctx, attempt = _live(run_id, settings)
+    box = Box(ctx, attempt, lambda _line: None)
+    globs = [path] if path else ctx.recipe.collect
+    files = boxfiles.fetch(box.shell, globs, ctx.artifacts_dir)
+    if not files:
+        raise UsageError(f"nothing on the box of run {run_id} matches {', '.join(globs)}")
+    return [ctx.artifacts_dir / file.path for file in files]
+
+
+def _kill_by_journal(
+    run_id: str, collect: bool, places: Places, settings: Settings, clock: Clock
+) -> str:
+    ctx = open_context(run_id, places, settings, clock)
+    run = ctx.run
+    if run.state in FINISHED:
+        return f"run {run_id} is already {run.state}: its box is gone, nothing to do"
+    grace_s = ctx.budget.grace_s if collect else 0.0
+    timers = ctx.journal.endings.end_run(run_id, Ending.KILL, "gpurun kill", grace_s)
+    if not collect:
+        timers = ctx.journal.endings.hurry(run_id)
+    for timer in timers:
+        with contextlib.suppress(OSError):
+            entry = entry_of(ctx.journal.attempts.get(timer.label), timer, "deleting")
+            ctx.blackbox.append(entry)
+    if pid := holder(places.run_lock(run_id)):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, TOLD)
+    keeper.start(places)
+    if not collect:
+        _destroy_now(ctx)
+    return f"run {run_id} is being ended"
+
+
+def _destroy_now(ctx: Context) -> None:
+    """`--no-collect`: the first DELETE leaves from here; keeper and driver prove it."""
+    for attempt in ctx.journal.attempts.of_run(ctx.run.id):
+        if attempt.state in (AttemptState.MADE, AttemptState.SEEN, AttemptState.DELETING):
+            with contextlib.suppress(ProviderError):
+                pursue(evidence_of(attempt, ctx.clock), ctx.cloud, ctx.clock)
+
+
+def _live(run_id: str, settings: Settings) -> tuple[Context, Attempt]:
+    ctx = open_context(run_id, Places(settings.state_dir), settings, SystemClock())
+    attempt = ctx.attempt()
+    if ctx.run.state in FINISHED or attempt is None or attempt.state is not AttemptState.SEEN:
+        raise UsageError(f"run {run_id} has no live box now; see `gpurun status {run_id}`")
+    return ctx, attempt
+
+
+def _blackbox_charges(places: Places) -> list[Charge]:
+    entries = BlackBox(places.blackbox, "", "").read()
+    return [charge for entry in entries.values() if (charge := from_blackbox(entry))]
+
+
+def _kill_by_blackbox(charges: list[Charge], settings: Settings, clock: Clock) -> str:
+    """DELETE and prove each, from this process alone."""
+    unproven = []
+    for charge in charges:
+        cloud = provisioner(charge.provider, settings, clock)
+        evidence, why = charge.evidence(clock.boot_id), "not asked"
+        give_up = clock.now() + timedelta(seconds=60)
+        while clock.now() < give_up:
+            try:
+                evidence, verdict = pursue(evidence, cloud, clock)
+            except GpurunError as error:
+                why = str(error)
+            else:
+                why = verdict.why
+                if verdict.gone:
+                    _note_gone(settings, charge)
+                    break
+            clock.sleep(max(1.0, cloud.traits.proof_gap_s))
+        else:
+            unproven.append(f"{charge.label}: {why}")
+    if unproven:
+        raise StillBilling(f"may still bill: {'; '.join(unproven)}. Run `gpurun kill --all` again.")
+    return f"by {Places(settings.state_dir).blackbox}: {len(charges)} boxes proven gone"
+
+
+def _note_gone(settings: Settings, charge: Charge) -> None:
+    box = BlackBox(Places(settings.state_dir).blackbox, "", "")
+    entry = box.read().get(charge.label)
+    if entry is not None:
+        with contextlib.suppress(OSError):
+            box.append(replace(entry, state="gone"))

@@ -1,0 +1,220 @@
+"""The driver: the one process that takes a run from its offer to its proven end.
+
+It reads where the run stands from the journal and goes on from there, so that a first drive, a
+`resume` and a takeover by the keeper are the same code.
+"""
+
+import traceback
+from pathlib import Path
+
+from gpurun.clock import Clock
+from gpurun.engine import arm, detached
+from gpurun.engine.box import Box
+from gpurun.engine.context import Context, open_context
+from gpurun.engine.ending import collect, destroy, end_all
+from gpurun.engine.rent import look_at, need_of, rent, resolve
+from gpurun.engine.watch import watch
+from gpurun.errors import GpurunError, NoCapacity, PhaseFailed, ProviderError
+from gpurun.locks import Taken, hold
+from gpurun.model import Attempt, AttemptState, Ending
+from gpurun.places import Places
+from gpurun.settings import Settings
+from gpurun.signals import Told, listen, stop_listening
+from gpurun.store import Fenced, Journal
+
+FUSE_READ_EVERY_S = 60.0
+BOOK_EVERY_S = 60.0
+BUG = 1
+
+
+def drive(run_id: str, places: Places, settings: Settings, clock: Clock, may_rent: bool) -> None:
+    """Drive a run to its end; does nothing when another process drives it."""
+    try:
+        with hold(places.run_lock(run_id)):
+            listen()
+            epoch = Journal(places.database, clock).runs.take(run_id)
+            Driver(open_context(run_id, places, settings, clock, epoch), may_rent).go()
+    except Taken:
+        return
+
+
+class Driver:
+    """One drive of one run."""
+
+    def __init__(self, ctx: Context, may_rent: bool) -> None:
+        self._ctx = ctx
+        self._may_rent = may_rent
+        self._dir: Path = ctx.places.run_dir(ctx.run.id)
+        self._dir.mkdir(parents=True, exist_ok=True)
+        self._steps_log = (self._dir / "steps.log").open("a", buffering=1)
+        self._train_log = self._dir / "train.log"
+
+    def go(self) -> None:
+        try:
+            if self._ctx.run.ending is None:
+                self._drive()
+        except (Told, Fenced):
+            self._say("the run is ending")
+        except GpurunError as error:
+            self._fail(str(error), error.exit_code)
+        except Exception as error:  # a bug of ours must not leave a box behind
+            traceback.print_exc()
+            self._fail(f"a bug in gpurun: {error!r}; see {self._dir / 'driver.log'}", BUG)
+        stop_listening()
+        end_all(self._fresh(), self._say)
+
+    def _drive(self) -> None:
+        while True:
+            attempt = self._attempt()
+            try:
+                self._work(attempt)
+            except PhaseFailed as error:
+                if not self._next_offer(attempt, error):
+                    raise
+            else:
+                return
+
+    def _attempt(self) -> Attempt:
+        """The box to work on: the one that the journal knows, else a new one."""
+        ctx = self._ctx
+        last = ctx.attempt()
+        if last is not None and last.state is AttemptState.INTENT:
+            ctx.journal.attempts.refused(last.label, "its driver died before the request left")
+            raise ProviderError("the driver died before anything was rented; run `up` again")
+        if last is not None and last.state in (AttemptState.SENDING, AttemptState.UNCLEAR):
+            return self._resolved(last)
+        if last is not None and last.state.may_bill and last.ending is None:
+            return last
+        if not self._may_rent:
+            raise ProviderError("nothing is rented, and a takeover never rents; run `up` again")
+        self._show("rent")
+        made = rent(ctx)
+        return self._resolved(made) if made.state is AttemptState.UNCLEAR else made
+
+    def _resolved(self, attempt: Attempt) -> Attempt:
+        found = resolve(self._ctx, attempt)
+        if found is None:
+            raise NoCapacity(
+                f"{attempt.label} never appeared at {attempt.provider}; the keeper ends it if it "
+                "still does. Nothing else was rented."
+            )
+        return found
+
+    def _next_offer(self, attempt: Attempt, error: PhaseFailed) -> bool:
+        """A misfit box is ended, and the next offer tried; once training ran there is none."""
+        ctx = self._ctx
+        if self._phase() not in ("boot", "accept") or not self._may_rent:
+            return False
+        tried = {a.offer_id for a in ctx.journal.attempts.of_run(ctx.run.id)}
+        if all(offer.id in tried for offer in ctx.cloud.offers(need_of(ctx.recipe))):
+            return False
+        self._say(f"{error}; trying the next offer")
+        ctx.journal.endings.end_attempt(attempt.label, Ending.FAILED, str(error))
+        destroy(ctx, attempt, self._say)
+        return True
+
+    def _work(self, attempt: Attempt) -> None:
+        ctx = self._ctx
+        if attempt.state is AttemptState.MADE:
+            look_at(ctx, attempt)
+            ctx.journal.ledger.book(attempt.label, "rent")
+        attempt = ctx.journal.attempts.get(attempt.label)
+        box = Box(ctx, attempt, self._say)
+        done = ctx.journal.runs.phases_done(attempt.label, ctx.run.bundle_sha256)
+        for phase in ("boot", "accept", "ship", "setup", "data", "verify", "arm", "train"):
+            if phase not in done or phase in ("boot", "accept"):
+                self._perform(phase, attempt, box)
+        self._perform("collect", attempt, box)
+        ctx.journal.endings.end_run(ctx.run.id, Ending.DONE, "finished", grace_s=0)
+
+    def _perform(self, phase: str, attempt: Attempt, box: Box) -> None:
+        ctx = self._ctx
+        row = ctx.journal.runs.begin_phase(
+            ctx.run.id, attempt.label, phase, ctx.run.bundle_sha256, ctx.epoch
+        )
+        self._say(f"phase {phase}")
+        result, detail = "failed", ""
+        try:
+            detail = self._phase_work(phase, attempt, box)
+            result = "ok"
+        finally:
+            ctx.journal.ledger.book(attempt.label, phase)
+            ctx.journal.runs.end_phase(row, result, detail)
+
+    def _phase_work(self, phase: str, attempt: Attempt, box: Box) -> str:
+        ctx = self._ctx
+        match phase:
+            case "boot":
+                box.boot()
+                self._arm_setup_fuse(attempt, box)
+            case "accept":
+                box.accept()
+            case "arm":
+                arm.arm_run(ctx, attempt, self._site(attempt, box))
+            case "train":
+                return self._train(attempt, box)
+            case "collect":
+                collect(ctx, box, self._say)
+            case _:
+                box.perform(phase)
+        return ""
+
+    def _train(self, attempt: Attempt, box: Box) -> str:
+        if self._ctx.recipe.train is None:
+            return self._wait_for_timer()
+        box.perform("train")
+        site = self._site(attempt, box)
+        clock, last = self._ctx.clock, {"fuse": 0.0, "book": self._ctx.clock.boot_s()}
+
+        def each_look() -> None:
+            now_s = clock.boot_s()
+            if self._ctx.journal.runs.get(self._ctx.run.id).ending is not None:
+                raise Told
+            if site is not None and now_s - last["fuse"] > FUSE_READ_EVERY_S:
+                last["fuse"] = now_s
+                arm.read_fuse(self._ctx, attempt, site)
+            if now_s - last["book"] > BOOK_EVERY_S:
+                last["book"] = now_s
+                self._ctx.journal.ledger.book(attempt.label, "train")
+
+        return watch(self._ctx, box.shell, self._train_log, each_look)
+
+    def _wait_for_timer(self) -> str:
+        """An interactive box: its timer, its idle rule or a kill ends it."""
+        while self._ctx.journal.runs.get(self._ctx.run.id).ending is None:
+            self._ctx.clock.sleep(1.0)
+        raise Told
+
+    def _arm_setup_fuse(self, attempt: Attempt, box: Box) -> None:
+        timer = self._ctx.journal.timers.of(attempt.label)
+        site = self._site(attempt, box)
+        if timer is not None and site is not None:
+            arm.arm_fuse(self._ctx, attempt, site, timer)
+
+    def _site(self, attempt: Attempt, box: Box) -> arm.FuseSite | None:
+        return arm.fuse_site(self._ctx, attempt, box.shell, detached.terminate_text("train"))
+
+    def _fail(self, error: str, exit_code: int) -> None:
+        ctx = self._fresh()
+        self._say(error)
+        grace_s = ctx.budget.grace_s if self._launched() else 0.0
+        for timer in ctx.journal.endings.end_run(ctx.run.id, Ending.FAILED, error, grace_s):
+            ctx.trace(ctx.journal.attempts.get(timer.label), timer, "deleting")
+        ctx.journal.runs.failing(ctx.run.id, error, exit_code)
+
+    def _launched(self) -> bool:
+        """Whether there may be something worth collecting."""
+        return self._phase() in ("train", "collect")
+
+    def _phase(self) -> str:
+        return self._ctx.journal.runs.get(self._ctx.run.id).phase
+
+    def _fresh(self) -> Context:
+        ctx = self._ctx
+        return open_context(ctx.run.id, ctx.places, ctx.settings, ctx.clock, ctx.epoch)
+
+    def _show(self, phase: str) -> None:
+        self._ctx.journal.runs.show_phase(self._ctx.run.id, phase)
+
+    def _say(self, text: str) -> None:
+        self._steps_log.write(text.rstrip() + "\n")

@@ -1,0 +1,139 @@
+"""What `up` would do, what it may cost at most, and what ends it; nothing is rented by it."""
+
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+
+from gpurun import budget as money
+from gpurun import bundle
+from gpurun.clock import Clock, after
+from gpurun.engine.context import budget_of
+from gpurun.engine.rent import need_of
+from gpurun.errors import NoOffer
+from gpurun.model import Offer
+from gpurun.phases import ORDER, PHASES, Facts
+from gpurun.provider import Provisioner
+from gpurun.recipe import Recipe
+from gpurun.settings import Settings
+from gpurun.wiring import provisioner
+
+# Phases that the engine performs itself, in words, for `--dry-run`.
+IN_WORDS = {
+    "rent": ("write intent, timer and reservation; the keeper acknowledges; create, once",),
+    "boot": ("wait until a command really runs on the box; arm the fuse",),
+    "accept": ("read the hardware in one round trip and compare it with the offer",),
+    "arm": ("replace the setup timer by the run timer, on every guard",),
+    "collect": ("fetch what `collect` matches, compare digests",),
+    "destroy": ("end every process of the box, remove it, prove it gone",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One purchase as it would be made now."""
+
+    recipe: Recipe
+    recipe_dir: Path
+    provider: str
+    account_id: str
+    offer: Offer
+    others: tuple[Offer, ...]
+    offer_id: str | None  # asked for by name
+    ceiling_usd: Decimal
+    setup_s: float
+    run_s: float
+    shortened_by_money: bool
+    guards: tuple[str, ...]
+    worst_case: str
+    steps: tuple[tuple[str, tuple[str, ...]], ...]
+    ship_files: int
+    ship_bytes: int
+    bundle_sha256: str
+
+
+def plan(
+    recipe: Recipe,
+    recipe_dir: Path,
+    *,
+    provider: str,
+    offer_id: str | None,
+    settings: Settings,
+    clock: Clock,
+) -> Plan:
+    """Raises NoOffer, BudgetError, UsageError or ProviderError before anything is written."""
+    cloud = provisioner(provider, settings, clock)
+    budget = budget_of(recipe)
+    offers = [o for o in cloud.offers(need_of(recipe)) if offer_id in (None, o.id)]
+    if not offers:
+        raise NoOffer(_nothing_fits(recipe, provider, offer_id))
+    offer = offers[0]
+    money.check_price(offer, budget)
+    money.check_possible(budget, offer.usd_per_hour, cloud.traits)
+    cargo = bundle.cargo(recipe, recipe_dir)
+    began = clock.now()
+    armed = after(began, budget.setup_s)
+    run = money.run_timer(
+        armed,
+        budget,
+        offer.usd_per_hour,
+        money.cost(offer.usd_per_hour, budget.setup_s),
+        cloud.traits,
+    )
+    return Plan(
+        recipe=recipe,
+        recipe_dir=recipe_dir,
+        provider=provider,
+        account_id=cloud.account(),
+        offer=offer,
+        others=tuple(offers[1:3]),
+        offer_id=offer_id,
+        ceiling_usd=money.ceiling_usd(offer.usd_per_hour, began, run, cloud.traits),
+        setup_s=budget.setup_s,
+        run_s=(run.fires_at - armed).total_seconds(),
+        shortened_by_money=run.shortened_by_money,
+        guards=_guards(cloud),
+        worst_case=_worst_case(cloud, offer),
+        steps=_steps(recipe, cargo.digest, settings),
+        ship_files=len(cargo.files),
+        ship_bytes=cargo.total_bytes,
+        bundle_sha256=cargo.digest,
+    )
+
+
+def _nothing_fits(recipe: Recipe, provider: str, offer_id: str | None) -> str:
+    if offer_id:
+        return f"{provider} has no offer {offer_id} now. Run `gpurun offers --provider {provider}`."
+    need = recipe.need
+    wanted = f"{need.gpu_count}x {need.gpu}" if need.wants_gpu else "a machine without a GPU"
+    return (
+        f"{provider} offers nothing for {wanted} with {need.disk_gb} GB of disk. "
+        "Change `need`, or try another --provider."
+    )
+
+
+def _guards(cloud: Provisioner) -> tuple[str, ...]:
+    fuse = "ends the box" if cloud.traits.fuse_ends_bill else "ends the processes, not the bill"
+    return ("keeper: this machine's daemon, ends the box at the timer", f"fuse: {fuse}")
+
+
+def _worst_case(cloud: Provisioner, offer: Offer) -> str:
+    if cloud.name == "local":
+        return "If this machine dies now: so does the box; nothing bills on."
+    if cloud.traits.fuse_ends_bill:
+        return "If this machine dies now: the fuse on the box ends it 2 minutes after its timer."
+    return f"If this machine dies now: nothing else can end ${offer.usd_per_hour}/h."
+
+
+def _steps(
+    recipe: Recipe, bundle_sha256: str, settings: Settings
+) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    facts = Facts(bundle_sha256, "LABEL", "RUN", settings.torch_cpu_index)
+    return tuple(
+        (
+            phase,
+            tuple(str(step) for step in PHASES[phase](recipe, facts))
+            if phase in PHASES
+            else IN_WORDS[phase],
+        )
+        for phase in ORDER
+    )

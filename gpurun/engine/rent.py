@@ -1,0 +1,217 @@
+"""RENT and UNCLEAR (protocol 3): the only place that calls `create`."""
+
+from datetime import timedelta
+from decimal import Decimal
+
+from gpurun import budget as money
+from gpurun.engine.context import Context
+from gpurun.errors import (
+    BudgetError,
+    CreateFailedButMade,
+    NoCapacity,
+    NoOffer,
+    ProviderError,
+    UsageError,
+)
+from gpurun.keeper.client import acknowledged, listening
+from gpurun.model import Attempt, AttemptState, Ending, Need, Offer, Order
+from gpurun.recipe import Recipe
+from gpurun.signals import held
+from gpurun.store.ledger import Caps
+from gpurun.store.owner import random_id
+from gpurun.timers import timer_for
+
+MAX_ATTEMPTS = 5
+SEND_WITHIN_S = 5.0
+ACK_WITHIN_S = 5.0
+PRICE_SLACK = Decimal("1.02")
+SETTLE_FROM_SENT_S = 60.0
+LISTINGS = (0, 2, 5, 10, 20, 40, 60, 90, 120)  # seconds; then every 30 s to the window's end
+
+
+def need_of(recipe: Recipe) -> Need:
+    need = recipe.need
+    return Need(
+        gpu=need.gpu if need.wants_gpu else None,
+        gpu_count=need.gpu_count if need.wants_gpu else 0,
+        disk_gb=need.disk_gb,
+        image=need.image,
+    )
+
+
+def rent(ctx: Context) -> Attempt:
+    """R1-R9: returns an attempt that exists at the provider, or raises with nothing rented."""
+    tried = ctx.journal.attempts.of_run(ctx.run.id)
+    if len(tried) >= MAX_ATTEMPTS:
+        raise NoCapacity(f"run {ctx.run.id}: {MAX_ATTEMPTS} offers were tried and none worked")
+    if blocked := [a for a in tried if _blocks_next(a)]:
+        raise ProviderError(f"{blocked[0].label} is not yet acknowledged as ended; not buying more")
+    if trouble := ctx.journal.owner.trouble():
+        raise UsageError(f"nothing was rented: {trouble}.")
+    listening(ctx.places, ctx.journal, ctx.cloud, ctx.clock)  # R1
+    offer = _offer_now(ctx, {a.offer_id for a in tried})  # R2
+    attempt = _intend(ctx, offer)  # R3, R4
+    return _send(ctx, attempt, offer)  # R5-R9
+
+
+def resolve(ctx: Context, attempt: Attempt) -> Attempt | None:
+    """UNCLEAR: look for the label until its window has passed; None is a ghost.
+
+    Lists are read at growing distances; the last one begins after the window.
+    """
+    assert attempt.sent_at is not None
+    window_ends = attempt.sent_at + timedelta(
+        seconds=SETTLE_FROM_SENT_S + ctx.cloud.traits.settle_window_s
+    )
+    looks, began_s = 0, ctx.clock.boot_s()
+    ctx.journal.runs.event(ctx.run.id, "looking", f"for {attempt.label}", attempt.label)
+    while True:
+        asked_at = ctx.clock.now()
+        try:
+            account = ctx.cloud.account()
+            rows = [i for i in ctx.cloud.instances() if i.label == attempt.label]
+        except ProviderError:
+            rows, account = [], ""
+        if account == attempt.account_id:
+            looks += 1
+            if rows:
+                oldest = min(rows, key=lambda row: row.created_at or asked_at)
+                ctx.journal.attempts.made(attempt.label, oldest.id, "list")
+                return ctx.journal.attempts.get(attempt.label)
+            if looks >= 3 and asked_at > window_ends:
+                ctx.journal.attempts.ghost(attempt.label)
+                return None
+        waited_s = ctx.clock.boot_s() - began_s
+        ahead = [at_s for at_s in LISTINGS if at_s > waited_s]
+        ctx.clock.sleep(min(ahead[0] - waited_s if ahead else 30.0, 30.0))
+
+
+def look_at(ctx: Context, attempt: Attempt) -> None:
+    """R9: the row must be what was bought; its price is the one that counts."""
+    assert attempt.instance_id is not None
+    row = ctx.cloud.instance(attempt.instance_id)
+    if row is None or row.label != attempt.label:
+        raise ProviderError(f"{attempt.provider} does not show {attempt.label} yet")
+    rate = row.usd_per_hour
+    if rate is not None and rate > ctx.budget.max_usd_per_hour:
+        raise BudgetError(
+            f"{attempt.label} costs ${rate}/h, above budget.max_usd_per_hour "
+            f"${ctx.budget.max_usd_per_hour}"
+        )
+    ctx.journal.attempts.seen(attempt.label, row.created_at, rate)
+
+
+def _blocks_next(attempt: Attempt) -> bool:
+    if attempt.state in (AttemptState.REFUSED, AttemptState.GHOST, AttemptState.EXPIRED):
+        return False
+    return attempt.state is not AttemptState.GONE and attempt.delete_acked_at is None
+
+
+def _offer_now(ctx: Context, tried: set[str]) -> Offer:
+    offers = [o for o in ctx.cloud.offers(need_of(ctx.recipe)) if o.id not in tried]
+    wanted = ctx.options.get("offer_id")
+    if wanted and not tried:
+        offers = [o for o in offers if o.id == wanted]
+    if not offers:
+        raise NoOffer(f"{ctx.cloud.name} has no offer left that fits; see `gpurun offers`")
+    offer = offers[0]
+    planned = Decimal(ctx.options.get("usd_per_hour", "0"))
+    if not tried and offer.usd_per_hour > planned * PRICE_SLACK:
+        raise BudgetError(
+            f"offer {offer.id} now costs ${offer.usd_per_hour}/h, the plan said ${planned}/h: "
+            "nothing was rented. Run `gpurun up` again to see the new plan."
+        )
+    money.check_price(offer, ctx.budget)
+    return offer
+
+
+def _intend(ctx: Context, offer: Offer) -> Attempt:
+    owner_id, _machine = ctx.journal.owner.ensure()
+    label = f"gpurun-{owner_id}-{ctx.run.id}-{random_id(6)}"
+    traits = ctx.cloud.traits
+    now = ctx.clock.now()
+    committed = ctx.journal.ledger.committed_usd(ctx.run.id)
+    ends = money.setup_timer(now, ctx.budget, offer.usd_per_hour, traits, committed)
+    timer = timer_for(label, 1, "setup", ends.fires_at, ends.ends_at, ctx.clock)
+    attempt = Attempt(
+        label=label,
+        run_id=ctx.run.id,
+        provider=ctx.cloud.name,
+        account_id=ctx.cloud.account(),
+        offer_id=offer.id,
+        usd_per_hour=offer.usd_per_hour,
+        ceiling_at=ends.ceiling_at,
+        state=AttemptState.INTENT,
+        ending=None,
+        gpu=offer.gpu,
+        gpu_count=offer.gpu_count,
+        sent_at=None,
+        instance_id=None,
+        id_from=None,
+        first_seen_at=None,
+        created_at=None,
+        delete_acked_at=None,
+        gone_at=None,
+        evidence_json="{}",
+    )
+    caps = Caps(
+        run_usd=ctx.budget.max_usd,
+        usd_per_hour=ctx.settings.max_concurrent_usd_per_hour,
+        new_usd_per_hour=offer.usd_per_hour,
+    )
+    reserve = money.reserve(ctx.budget, offer.usd_per_hour, now, ends, traits, committed)
+    guards = [("keeper", True), ("fuse", traits.fuse_ends_bill)]
+    ctx.journal.attempts.intend(attempt, timer, guards, reserve, caps, ctx.epoch)
+    try:
+        ctx.trace(attempt, timer, "intent")
+    except OSError as error:
+        ctx.journal.attempts.refused(label, f"the black box cannot be written: {error}")
+        raise UsageError(
+            f"{ctx.places.blackbox} cannot be written ({error}): nothing was rented"
+        ) from error
+    if not acknowledged(ctx.journal, timer, ctx.clock, ACK_WITHIN_S):
+        ctx.journal.attempts.refused(label, "the keeper did not acknowledge the timer")
+        raise ProviderError(
+            "the keeper did not acknowledge the timer within 5 s: nothing was rented. "
+            f"See {ctx.places.keeper_log}, then run `gpurun keeper start`."
+        )
+    return attempt
+
+
+def _send(ctx: Context, attempt: Attempt, offer: Offer) -> Attempt:
+    attempts = ctx.journal.attempts
+    timer = ctx.journal.timers.of(attempt.label)
+    assert timer is not None
+    order = Order(
+        offer=offer,
+        need=need_of(ctx.recipe),
+        label=attempt.label,
+        fires_at=timer.fires_at,
+        ends_at=timer.ends_at,
+        max_usd_per_hour=ctx.budget.max_usd_per_hour,
+    )
+    with held():
+        attempts.sending(attempt.label, ctx.epoch)
+        committed_s = ctx.clock.boot_s()
+        sent = attempts.get(attempt.label)
+        ctx.trace(sent, timer, "sending")
+        if ctx.clock.boot_s() - committed_s > SEND_WITHIN_S:
+            attempts.refused(attempt.label, "this process was stopped before the request left")
+            raise ProviderError(f"{attempt.label}: stopped before the request left; nothing rented")
+        try:
+            created = ctx.cloud.create(order)
+        except NoCapacity as error:
+            attempts.refused(attempt.label, str(error))
+            ctx.trace(sent, timer, "refused")
+            raise
+        except CreateFailedButMade as error:
+            attempts.made(attempt.label, error.instance_id, "answer")
+            ctx.journal.endings.end_attempt(attempt.label, Ending.FAILED, str(error))
+            raise
+        except Exception as error:  # whatever else happened: it may exist
+            attempts.unclear(attempt.label, str(error))
+        else:
+            attempts.made(attempt.label, created.instance_id, "answer")
+        made = attempts.get(attempt.label)
+        ctx.trace(made, timer, made.state.value)
+    return made
