@@ -1,0 +1,46 @@
+"""The keeper: the daemon that ends every box whose timer is due, after all else is gone.
+
+One per state directory, by an OS lock; a tiny parent starts it again when it dies.  It never
+rents.
+"""
+
+import os
+import signal
+
+from gpurun import spawn
+from gpurun.clock import Deadline
+from gpurun.locks import holder
+from gpurun.places import Places
+
+STARTS_WITHIN_S = 20.0
+STOPS_WITHIN_S = 10.0
+
+
+def running(places: Places) -> int | None:
+    """The pid of the keeper; None when none runs."""
+    return holder(places.keeper_lock)
+
+
+def start(places: Places) -> int | None:
+    """Start the keeper unless one runs; returns its pid once it holds its lock."""
+    if pid := running(places):
+        return pid
+    spawn.detached("gpurun.keeper", log=places.keeper_log)
+    deadline = Deadline(STARTS_WITHIN_S)
+    while not deadline.passed():
+        if pid := running(places):
+            return pid
+    return None
+
+
+def stop(places: Places) -> bool:
+    """Ask the keeper to stop, and wait until it has; false when none ran."""
+    pid = running(places)
+    if pid is None:
+        return False
+    os.kill(pid, signal.SIGTERM)
+    deadline = Deadline(STOPS_WITHIN_S)
+    while not deadline.passed():
+        if running(places) != pid:
+            return True
+    return False

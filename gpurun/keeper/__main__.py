@@ -1,0 +1,39 @@
+"""`python -m gpurun.keeper`: a parent of a few lines, and the keeper itself.
+
+The parent starts the keeper again when it is killed; it ends when the keeper ends by itself.
+"""
+
+import signal
+import subprocess
+import sys
+from functools import partial
+from types import FrameType
+
+AGAIN_AFTER_S = 0.5
+
+
+def parent() -> int:
+    from gpurun.clock import SystemClock
+
+    clock = SystemClock()
+    while True:
+        child = subprocess.Popen([sys.executable, "-m", "gpurun.keeper", "--child"])
+
+        signal.signal(signal.SIGTERM, partial(_forward, child))
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        if child.wait() >= 0:
+            return child.returncode
+        clock.sleep(AGAIN_AFTER_S)
+
+
+def _forward(child: "subprocess.Popen[bytes]", number: int, _frame: FrameType | None) -> None:
+    child.send_signal(number)
+
+
+if __name__ == "__main__":
+    if "--child" in sys.argv:
+        from gpurun.keeper.serve import serve
+
+        sys.exit(serve())
+    sys.exit(parent())

@@ -1,0 +1,71 @@
+"""What the keeper must end, and when: from the journal, and from the black box without one."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from gpurun.blackbox import Entry
+from gpurun.clock import Clock
+from gpurun.model import Attempt, AttemptState, Timer
+from gpurun.proof import Evidence
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """One label that may bill, with the deadline in force."""
+
+    label: str
+    provider: str
+    account: str
+    instance_id: str | None
+    seq: int
+    fires_at: datetime
+    ends_at: datetime
+    timer: Timer | None  # None: known from the black box alone
+    attempt: Attempt | None
+
+    def fires(self, clock: Clock) -> bool:
+        if self.timer and self.timer.boot_id == clock.boot_id:
+            return clock.boot_s() >= self.timer.fires_boot_s
+        return clock.now() >= self.fires_at
+
+    def ends(self, clock: Clock) -> bool:
+        """Within one boot the boot clock decides: no step of the wall clock can end a box."""
+        if self.timer and self.timer.boot_id == clock.boot_id:
+            return clock.boot_s() >= self.timer.ends_boot_s
+        return clock.now() >= self.ends_at
+
+    def evidence(self, boot_id: str) -> Evidence:
+        """To begin with: nothing has been asked yet."""
+        seen = self.attempt is not None and self.attempt.first_seen_at is not None
+        return Evidence(self.account, self.label, self.instance_id, seen=seen, boot_id=boot_id)
+
+
+def from_journal(attempt: Attempt, timer: Timer) -> Charge:
+    return Charge(
+        label=attempt.label,
+        provider=attempt.provider,
+        account=attempt.account_id,
+        instance_id=attempt.instance_id,
+        seq=timer.seq,
+        fires_at=timer.fires_at,
+        ends_at=timer.ends_at,
+        timer=timer,
+        attempt=attempt,
+    )
+
+
+def from_blackbox(entry: Entry) -> Charge | None:
+    """None of a label that is settled, or was never sent."""
+    if entry.settled or entry.state == AttemptState.INTENT:
+        return None
+    return Charge(
+        label=entry.label,
+        provider=entry.provider,
+        account=entry.account,
+        instance_id=entry.instance_id,
+        seq=entry.seq,
+        fires_at=entry.fires_at,
+        ends_at=entry.ends_at,
+        timer=None,
+        attempt=None,
+    )

@@ -1,0 +1,253 @@
+"""One tick of the keeper: acknowledge, fire, end, list, take over.  It needs no writable journal.
+
+All durable truth is in the journal and the black box; a restart derives everything again.
+"""
+
+import contextlib
+import logging
+import os
+import sqlite3
+from dataclasses import replace
+from datetime import timedelta
+
+from gpurun import __version__, spawn
+from gpurun.blackbox import BlackBox
+from gpurun.clock import Clock
+from gpurun.keeper.charges import Charge, from_blackbox, from_journal
+from gpurun.keeper.lists import Lists
+from gpurun.keeper.rounds import Rounds
+from gpurun.locks import holder
+from gpurun.model import AttemptState, Ending, Run
+from gpurun.outcome import conclude
+from gpurun.places import Places
+from gpurun.proof import Evidence, Verdict
+from gpurun.provider import Provisioner
+from gpurun.settings import Settings
+from gpurun.signals import TOLD
+from gpurun.store import Journal, StoreError
+from gpurun.timers import entry_of
+from gpurun.wiring import provisioner
+
+log = logging.getLogger("gpurun.keeper")
+
+IDLE_BEAT_S = 10.0
+TAKE_OVER_AFTER_S = 2.0
+NEVER_DRIVEN_S = 30.0
+STILL_BILLING_AFTER_S = 60.0
+BOOK_EVERY_S = 60.0
+GRACE_IS_THE_TIMERS = 10**9  # the timer's own E stands
+
+
+class Keeper:
+    """Called once a second; every method returns at once."""
+
+    def __init__(self, places: Places, settings: Settings, clock: Clock, journal: Journal) -> None:
+        self._places = places
+        self._settings = settings
+        self._clock = clock
+        self._journal = journal
+        self.blackbox = BlackBox(places.blackbox, *journal.owner.ensure())
+        self._clouds: dict[str, Provisioner] = {}
+        self._rounds = Rounds(self._cloud, clock, self._record_round)
+        self._lists = Lists(self._cloud, clock, journal)
+        self._orphaned_since_s: dict[str, float] = {}
+        self._ending_since_s: dict[str, float] = {}
+        self._seen_version: int | None = None
+        self._beat_s = 0.0
+        self._busy = True
+        self._probe: sqlite3.Connection | None = None
+
+    def tick(self) -> None:
+        try:
+            if self._nothing_new():
+                return
+            charges = self._charges()
+            runs = self._unfinished()
+            self._busy = bool(charges or runs)
+            self._beat()
+            self._try(self._journal.timers.acknowledge)
+            for charge in charges:
+                self._serve(charge)
+            self._lists.step({run.provider for run in runs} | {c.provider for c in charges})
+            for run in runs:
+                self._take_over(run)
+        except Exception:  # a tick that fails is a line in the log; the next one comes in a second
+            log.exception("tick failed")
+
+    def _nothing_new(self) -> bool:
+        """Idle, and no other process has written: spend nothing."""
+        try:
+            if self._probe is None:
+                uri = f"file:{self._places.database}?mode=ro"
+                self._probe = sqlite3.connect(uri, uri=True, check_same_thread=False)
+            version = self._probe.execute("PRAGMA data_version").fetchone()[0]
+        except sqlite3.Error:
+            self._probe = None
+            return False
+        changed, self._seen_version = version != self._seen_version, version
+        recent = self._clock.boot_s() - self._beat_s < IDLE_BEAT_S
+        return not self._busy and not changed and recent
+
+    def _beat(self) -> None:
+        self._beat_s = self._clock.boot_s()
+        self._try(lambda: self._journal.keepers.beat(__version__))
+        # Our own beat is no news.
+        self._seen_version = None if self._busy else self._data_version()
+
+    def _data_version(self) -> int | None:
+        with contextlib.suppress(sqlite3.Error):
+            if self._probe is not None:
+                version: int = self._probe.execute("PRAGMA data_version").fetchone()[0]
+                return version
+        return None
+
+    def _charges(self) -> list[Charge]:
+        """What may bill, by the journal; by the black box what the journal cannot tell."""
+        known: dict[str, Charge] = {}
+        settled: set[str] = set()
+        try:
+            attempts = {attempt.label: attempt for attempt in self._journal.attempts.live()}
+            for timer in self._journal.timers.in_force():
+                known[timer.label] = from_journal(attempts[timer.label], timer)
+            entries = self.blackbox.read()
+            settled = set(self._journal.attempts.find(list(entries))) - set(known)
+        except (StoreError, ValueError, TypeError, KeyError) as error:
+            log.error("the journal cannot be read (%s); going by %s", error, self._places.blackbox)
+            entries = self.blackbox.read()
+        for label, entry in entries.items():
+            charge = from_blackbox(entry)
+            if charge is not None and label not in known and label not in settled:
+                known[label] = charge
+        return list(known.values())
+
+    def _unfinished(self) -> list[Run]:
+        try:
+            return self._journal.runs.unfinished()
+        except (StoreError, ValueError):
+            return []
+
+    def _serve(self, charge: Charge) -> None:
+        if charge.fires(self._clock):
+            self._fire(charge)
+        if charge.attempt is not None and charge.attempt.state is AttemptState.INTENT:
+            return  # nothing was sent
+        driven = charge.attempt is not None and bool(
+            holder(self._places.run_lock(charge.attempt.run_id))
+        )
+        deleting = charge.attempt is not None and charge.attempt.state is AttemptState.DELETING
+        if charge.ends(self._clock) or (deleting and not driven):
+            self._rounds.step(charge)
+            self._warn_if_slow(charge)
+
+    def _fire(self, charge: Charge) -> None:
+        """T: the run begins to end; its driver is told, or another one started to collect."""
+        if charge.timer is None or charge.attempt is None:
+            return
+        try:
+            if not self._journal.timers.claim(charge.timer, f"keeper {os.getpid()}"):
+                return
+            run = self._journal.runs.get(charge.attempt.run_id)
+            late_s = (
+                float(self._settings.late_collect_minutes) * 60
+                if run.phase in ("train", "collect")
+                else 0.0
+            )
+            reason = f"the {charge.timer.kind} timer fired at {charge.fires_at:%H:%M:%S} UTC"
+            timers = self._journal.endings.end_run(
+                run.id, Ending.DEADLINE, reason, GRACE_IS_THE_TIMERS, late_s
+            )
+            for timer in timers:
+                self.blackbox.append(entry_of(charge.attempt, timer, "deleting"))
+        except (StoreError, OSError) as error:
+            log.error("timer of %s fired, not recorded: %s", charge.label, error)
+            return
+        log.info("%s: %s", charge.label, reason)
+        if not self._tell_driver(run.id):
+            self._start_driver(run.id)
+
+    def _tell_driver(self, run_id: str) -> bool:
+        pid = holder(self._places.run_lock(run_id))
+        if pid is None:
+            return False
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, TOLD)
+        return True
+
+    def _start_driver(self, run_id: str) -> None:
+        self._orphaned_since_s[run_id] = self._clock.boot_s()
+        log.info("run %s has no driver; starting one", run_id)
+        spawn.detached(
+            "gpurun.engine",
+            run_id,
+            "--takeover",
+            log=self._places.run_dir(run_id) / "driver.log",
+        )
+
+    def _take_over(self, run: Run) -> None:
+        """A run whose lock is free twice, two seconds apart, has lost its driver."""
+        if holder(self._places.run_lock(run.id)) is not None:
+            self._orphaned_since_s.pop(run.id, None)
+            return
+        now_s = self._clock.boot_s()
+        since_s = self._orphaned_since_s.setdefault(run.id, now_s)
+        if now_s - since_s < TAKE_OVER_AFTER_S:
+            return
+        if run.driver_epoch == 0 and self._clock.now() - run.created_at < timedelta(
+            seconds=NEVER_DRIVEN_S
+        ):
+            return  # `up` is just starting its driver
+        if run.ending is not None and not self._needs_hands(run):
+            self._try(lambda: conclude(self._journal, run.id))
+            return
+        self._start_driver(run.id)
+
+    def _needs_hands(self, run: Run) -> bool:
+        """Whether a driver could still do something that the keeper's rounds cannot."""
+        return any(
+            attempt.state in (AttemptState.INTENT, AttemptState.SENDING, AttemptState.UNCLEAR)
+            or attempt.state in (AttemptState.MADE, AttemptState.SEEN)
+            for attempt in self._journal.attempts.of_run(run.id)
+        )
+
+    def _record_round(self, charge: Charge, evidence: Evidence, verdict: Verdict) -> None:
+        """Facts, unfenced; when the journal cannot take them the black box still does."""
+        attempts, label = self._journal.attempts, charge.label
+        if charge.attempt is not None:
+            self._try(lambda: attempts.deleting(label))
+            acked = evidence.acked_s is not None
+            self._try(lambda: attempts.evidence(label, evidence.to_json(), acked))
+        if not verdict.gone:
+            return
+        if charge.attempt is not None:
+            run_id = charge.attempt.run_id
+            self._try(lambda: attempts.gone(label, evidence.to_json()))
+            self._try(lambda: self._journal.ledger.book(label, "destroy"))
+            self._try(lambda: conclude(self._journal, run_id))
+        entry = self.blackbox.read().get(label)
+        if entry is not None:
+            with contextlib.suppress(OSError):
+                self.blackbox.append(replace(entry, state="gone"))
+        log.info("%s: proven gone (%s)", label, verdict.why)
+
+    def _warn_if_slow(self, charge: Charge) -> None:
+        now_s = self._clock.boot_s()
+        since_s = self._ending_since_s.setdefault(charge.label, now_s)
+        if charge.attempt is not None and now_s - since_s > STILL_BILLING_AFTER_S:
+            run_id = charge.attempt.run_id
+            why = f"{charge.label} is not proven gone after {now_s - since_s:.0f} s"
+            self._try(lambda: conclude(self._journal, run_id, unproven=why))
+
+    def _cloud(self, name: str) -> Provisioner:
+        if name not in self._clouds:
+            self._clouds[name] = provisioner(name, self._settings, self._clock)
+        return self._clouds[name]
+
+    def _try(self, write: object) -> None:
+        """A write that may fail: the journal is not needed to end a box."""
+        try:
+            assert callable(write)
+            write()
+        except StoreError as error:
+            if "full" in str(error):
+                self._places.reserve.unlink(missing_ok=True)
+            log.error("%s", error)

@@ -1,0 +1,126 @@
+"""The keeper's own lists: one account at a time, complete, compared with the journal by label."""
+
+import json
+import logging
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpurun.clock import Clock
+from gpurun.errors import GpurunError
+from gpurun.model import SETTLED, Attempt, AttemptState, Ending, Instance
+from gpurun.outcome import conclude
+from gpurun.proof import Evidence, Lookup, listing, of_death
+from gpurun.provider import Provisioner
+from gpurun.store import Journal
+
+log = logging.getLogger("gpurun.keeper")
+
+LIST_EVERY_S = 30.0
+
+
+@dataclass(slots=True)
+class _Provider:
+    listed_s: float = float("-inf")
+    busy: bool = False
+    missing: dict[str, Evidence] = field(default_factory=dict)
+
+
+class Lists:
+    """`step` is called each tick and never waits."""
+
+    def __init__(
+        self, cloud_of: Callable[[str], Provisioner], clock: Clock, journal: Journal
+    ) -> None:
+        self._cloud_of = cloud_of
+        self._clock = clock
+        self._journal = journal
+        self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="list")
+        self._providers: dict[str, _Provider] = {}
+
+    def step(self, wanted: Iterable[str]) -> None:
+        for name in wanted:
+            known = self._providers.setdefault(name, _Provider())
+            if not known.busy and self._clock.boot_s() - known.listed_s >= LIST_EVERY_S:
+                known.busy, known.listed_s = True, self._clock.boot_s()
+                self._pool.submit(self._list, name, known)
+
+    def _list(self, name: str, known: _Provider) -> None:
+        account = "?"
+        try:
+            cloud = self._cloud_of(name)
+            account = cloud.account()
+            began_s = self._clock.boot_s()
+            rows = cloud.instances()
+            ours = self._journal.attempts.find([row.label for row in rows])
+            self._journal.keepers.listed(
+                name, account, [_orphan(row) for row in rows if row.label not in ours]
+            )
+            for row in rows:
+                if row.label in ours and ours[row.label].account_id == account:
+                    self._listed(row, ours[row.label], known)
+            self._absent(cloud, account, began_s, rows, known)
+        except GpurunError as error:
+            log.error("listing %s failed: %s", name, error)
+            self._journal.keepers.not_listed(name, account, str(error))
+        except Exception:
+            log.exception("listing %s failed", name)
+        finally:
+            known.busy = False
+
+    def _listed(self, row: Instance, attempt: Attempt, known: _Provider) -> None:
+        known.missing.pop(attempt.label, None)
+        if attempt.state is AttemptState.GHOST or attempt.state in SETTLED:
+            log.error("%s is listed though it is %s: ending it", row.label, attempt.state)
+            self._journal.attempts.reappeared(row.label)
+            self._journal.attempts.made(row.label, row.id, "list")
+
+    def _absent(
+        self,
+        cloud: Provisioner,
+        account: str,
+        began_s: float,
+        rows: list[Instance],
+        known: _Provider,
+    ) -> None:
+        """Ours, seen before, in no list now: proven gone it has ended outside gpurun."""
+        seen = listing(account, began_s, rows)
+        for attempt in self._journal.attempts.live():
+            if (
+                attempt.provider != cloud.name
+                or attempt.account_id != account
+                or attempt.state is not AttemptState.SEEN
+                or attempt.instance_id is None
+                or attempt.label in seen.labels
+            ):
+                continue
+            asked_s = self._clock.boot_s()
+            found = cloud.instance(attempt.instance_id) is not None
+            before = known.missing.get(attempt.label) or Evidence(
+                account, attempt.label, attempt.instance_id, seen=True, boot_id=self._clock.boot_id
+            )
+            evidence = before.plus(seen).plus(Lookup(account, asked_s, found))
+            known.missing[attempt.label] = evidence
+            verdict = of_death(evidence, cloud.traits.proof_gap_s)
+            if verdict.gone:
+                why = f"{attempt.label} ended outside gpurun"
+                self._journal.endings.end_run(attempt.run_id, Ending.FAILED, why, 0.0)
+                self._journal.runs.failing(attempt.run_id, why, 5)
+                self._journal.attempts.gone(attempt.label, evidence.to_json())
+                conclude(self._journal, attempt.run_id)
+
+
+def _orphan(row: Instance) -> dict[str, Any]:
+    rate = None if row.usd_per_hour is None else str(row.usd_per_hour)
+    found: dict[str, Any] = json.loads(
+        json.dumps(
+            {
+                "provider": row.provider,
+                "instance_id": row.id,
+                "label": row.label,
+                "usd_per_hour": rate,
+            }
+        )
+    )
+    return found

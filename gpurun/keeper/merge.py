@@ -1,0 +1,38 @@
+"""At the keeper's start: a black box that knows more than the database (protocol W5)."""
+
+import logging
+
+from gpurun.blackbox import BlackBox
+from gpurun.clock import Clock
+from gpurun.model import AttemptState
+from gpurun.store import Journal, StoreError
+from gpurun.timers import timer_for
+
+log = logging.getLogger("gpurun.keeper")
+
+RESTORED = (
+    "the database is older than timers.log: it was restored. Timers are enforced, nothing is "
+    "bought. Look at `gpurun status` and `gpurun orphans`, then run `gpurun keeper adopt`"
+)
+
+
+def merge_blackbox(journal: Journal, blackbox: BlackBox, clock: Clock) -> None:
+    """Import what a restored database has forgotten; refuse to buy until a human has looked."""
+    entries = {
+        label: entry
+        for label, entry in blackbox.read().items()
+        if not entry.settled and entry.state != AttemptState.INTENT
+    }
+    try:
+        known = journal.attempts.find(list(entries))
+        for label, entry in entries.items():
+            if label not in known:
+                journal.owner.distrust(RESTORED)
+            elif entry.seq > journal.timers.last_seq(label):
+                journal.owner.distrust(RESTORED)
+                timer = timer_for(
+                    label, entry.seq, "restored", entry.fires_at, entry.ends_at, clock
+                )
+                journal.timers.import_timer(timer)
+    except StoreError as error:
+        log.error("%s", error)

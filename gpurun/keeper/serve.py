@@ -1,0 +1,85 @@
+"""The keeper's process: lock, journal, black box, then a tick a second until it is told to stop.
+
+Everything is imported here, eagerly: an upgrade under a running keeper must not break it.
+"""
+
+import logging
+import signal
+import sys
+from types import FrameType
+
+from apscheduler.executors.pool import ThreadPoolExecutor
+from apscheduler.schedulers.blocking import BlockingScheduler
+
+from gpurun import settings as configuration
+from gpurun import wiring
+from gpurun.clock import Clock, SystemClock
+from gpurun.errors import GpurunError
+from gpurun.keeper.daemon import Keeper
+from gpurun.keeper.merge import merge_blackbox
+from gpurun.locks import Taken, hold
+from gpurun.places import Places
+from gpurun.settings import Settings
+from gpurun.store import Journal, StoreError
+
+log = logging.getLogger("gpurun.keeper")
+
+TICK_S = 1
+BUSY_TIMEOUT_S = 0.25  # a write that cannot be made now is made at the next tick
+STOPPED, LOCKED = 0, 3
+
+
+def serve(clock: Clock | None = None) -> int:
+    """Run until SIGTERM; returns the exit code."""
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
+    )
+    logging.getLogger("apscheduler").setLevel(logging.WARNING)
+    places = Places.here().ensure()
+    try:
+        with hold(places.keeper_lock):
+            return _keep(places, clock or SystemClock())
+    except Taken:
+        return LOCKED
+
+
+def _import_all(settings: Settings, clock: Clock) -> None:
+    for name in wiring.names():
+        try:
+            wiring.provisioner(name, settings, clock)
+        except GpurunError as error:
+            log.warning("%s", error)
+
+
+def _keep(places: Places, clock: Clock) -> int:
+    settings = configuration.load()
+    _import_all(settings, clock)
+    journal = Journal(places.database, clock, busy_timeout_s=BUSY_TIMEOUT_S)
+    try:
+        journal.database.migrate()
+        if journal.owner.foreign():
+            log.error("%s", journal.owner.trouble())
+            return STOPPED
+    except StoreError as error:
+        log.error("%s", error)
+    keeper = Keeper(places, settings, clock, journal)
+    merge_blackbox(journal, keeper.blackbox, clock)
+    scheduler = BlockingScheduler(executors={"default": ThreadPoolExecutor(1)})
+    scheduler.add_job(
+        keeper.tick,
+        "interval",
+        seconds=TICK_S,
+        max_instances=1,
+        coalesce=True,
+        misfire_grace_time=None,
+    )
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        scheduler.shutdown(wait=False)
+
+    signal.signal(signal.SIGTERM, stop)
+    log.info("the keeper is up, pid in %s", places.keeper_lock)
+    keeper.tick()
+    scheduler.start()
+    log.info("the keeper was told to stop")
+    return STOPPED
