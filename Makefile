@@ -1,0 +1,42 @@
+# test   everything that CI runs: lint, types, tests; makes its own environment
+# lint   ruff and mypy alone
+# wheel  the wheel and the sdist into dist/
+# bench  the figures of docs/decisions.md again
+
+PYTHON ?= python3
+VENV := .venv-dev
+BIN := $(VENV)/bin
+TORCH := 2.13.0
+TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
+WORKERS ?= 2
+
+.PHONY: test lint wheel bench clean
+
+test: $(VENV)/ready lint
+	$(BIN)/python -m compileall -q gpurun provisioners
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
+
+lint: $(VENV)/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+wheel: $(VENV)/ready
+	$(BIN)/python -m build --no-isolation
+
+bench: $(VENV)/ready
+	$(BIN)/python -m benchmarks.cli
+	$(BIN)/python -m benchmarks.keeper
+
+# The pinned torch first, so that the range in pyproject.toml is met by the CPU build.
+$(VENV)/ready: pyproject.toml tests/debian-packages.txt
+	tests/install-debian-packages
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip hatchling editables
+	$(BIN)/python -m pip install --quiet --retries 0 --timeout 15 --index-url $(TORCH_CPU_INDEX) torch==$(TORCH) \
+	  || $(BIN)/python -m pip install --quiet torch==$(TORCH)
+	$(BIN)/python -m pip install --quiet --no-build-isolation --editable '.[train,test]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache
