@@ -10,7 +10,7 @@ import types
 import typing
 from typing import Any
 
-BARE = {"true": True, "false": False, "null": None, "none": None, "": None}
+BARE = {"true": True, "false": False, "null": None, "~": None, "": None}
 
 
 class ConfigError(Exception):
@@ -126,20 +126,13 @@ def _fit(key: str, value: Any, hint: Any, text: str) -> Any:
     options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     for option in options:
         origin = typing.get_origin(option) or option
-        if origin is types.NoneType and value is None:
+        if origin is types.NoneType and (value is None or value == "None"):
             return None
         if origin is list:
             if isinstance(value, str) and value[:1] == "[":  # quoted twice by a shell script
                 value = parse_value(value)
             items = value if isinstance(value, list) else [value]
-            return (
-                []
-                if items == [None]
-                else [
-                    str(i) if str in typing.get_args(option) and not isinstance(i, dict) else i
-                    for i in items
-                ]
-            )
+            return [item if isinstance(item, dict) else str(item) for item in items]
         if origin is float and isinstance(value, int | float) and not isinstance(value, bool):
             return float(value)
         if origin is int and isinstance(value, float) and value.is_integer():

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 def main(argv: list[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     only_check = "--check" in words
-    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    faulthandler.register(signal.SIGUSR1, file=sys.__stderr__)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
     try:
         config = load_config([word for word in words if word != "--check"])

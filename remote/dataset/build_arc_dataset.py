@@ -198,6 +198,7 @@ def _appearing_at_once(output: Path) -> Iterator[Path]:
     output.parent.mkdir(parents=True, exist_ok=True)
     if output.exists() and any(output.iterdir()) and not any(output.glob("*/dataset.json")):
         raise SourceError(f"{output} exists and is not a dataset; it is left alone")
+    _remove_abandoned(output)
     unfinished = output.with_name(f".{output.name}.building-{os.getpid()}")
     unfinished.mkdir()
     try:
@@ -207,6 +208,15 @@ def _appearing_at_once(output: Path) -> Iterator[Path]:
         unfinished.rename(output)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _remove_abandoned(output: Path) -> None:
+    """What builds that were killed left behind; a build that still runs keeps its own."""
+    for path in output.parent.glob(f".{output.name}.building-*"):
+        try:
+            os.kill(int(path.suffix.rpartition("-")[2]), 0)
+        except ProcessLookupError:
+            shutil.rmtree(path)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,0 +1,87 @@
+import pytest
+
+from remote.config import load_config
+from remote.overrides import ConfigError, parse_value
+from remote.pretrain import main as pretrain
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1e-4", 1e-4),
+        ("16", 16),
+        ("True", True),
+        ("false", False),
+        ("null", None),
+        ("bfloat16", "bfloat16"),
+        ("[a,b]", ["a", "b"]),
+        ("[]", []),
+        ("['a b', 3]", ["a b", 3]),
+        (
+            "[{name: arc@ARC, aggregated_voting: true}]",
+            [{"name": "arc@ARC", "aggregated_voting": True}],
+        ),
+        ("{a: [1, {b: 2}]}", {"a": [1, {"b": 2}]}),
+    ],
+)
+def test_values_are_read_as_yaml_would(text: str, value: object) -> None:
+    assert parse_value(text) == value
+
+
+@pytest.mark.parametrize("text", ["[a", "[a]]", "{a}", "'a"])
+def test_a_value_cut_short_is_an_error(text: str) -> None:
+    with pytest.raises(ConfigError):
+        parse_value(text)
+
+
+@pytest.mark.parametrize("prefix", ["", "+", "++"])
+def test_plus_signs_change_nothing(prefix: str) -> None:
+    config = load_config([f"{prefix}ema=True", f"{prefix}load_checkpoint=x", "arch=trm"])
+    assert (config.ema, config.load_checkpoint) == (True, "x")
+
+
+def test_the_commands_of_the_readme_are_understood() -> None:
+    words = ["arch=trm", "data_paths=[data/arc1concept-aug-1000]", "arch.L_layers=2"]
+    words += ["arch.H_cycles=3", "arch.L_cycles=4", "+run_name=my run", "ema=True"]
+    words += ["evaluators=[{name: arc@ARC}]", "lr=1", "global_batch_size=1e2", "project_name=7"]
+    config = load_config(words)
+    assert config.data_paths == ["data/arc1concept-aug-1000"]
+    assert config.evaluators == [{"name": "arc@ARC"}]
+    assert (config.run_name, config.lr, config.global_batch_size) == ("my run", 1.0, 100)
+    assert (config.project_name, config.arch.L_cycles) == ("7", 4)
+    assert load_config(["data_path=data/x"]).data_paths == ["data/x"]
+    assert load_config(['evaluators="[]"']).evaluators == []
+
+
+def test_defaults_are_upstreams() -> None:
+    config = load_config([])
+    assert (config.global_batch_size, config.epochs, config.eval_interval) == (768, 100_000, 10_000)
+    assert (config.lr, config.lr_warmup_steps, config.puzzle_emb_lr) == (1e-4, 2000, 1e-2)
+    assert (config.arch.H_cycles, config.arch.L_cycles, config.arch.halt_max_steps) == (3, 6, 16)
+    assert config.arch.puzzle_emb_ndim == 512
+    config.settle_names("now")
+    assert config.checkpoint_path == "checkpoints/Arc-aug-1000-ACT-torch/trm-now"
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("lr_warmup_step=5", "the nearest is lr_warmup_steps"),
+        ("L_cycles=4", "the nearest is arch.L_cycles"),
+        ("arch.hiden_size=64", "the nearest is arch.hidden_size"),
+        ("epochs=many", "expected int"),
+        ("ema=1", "expected bool"),
+        ("lr", "not of the form key=value"),
+        ("arch=urm", "arch=urm is not available here; there is trm"),
+        ("arch.num_heads=7", "must be a multiple"),
+        ("arch.puzzle_emb_ndim=0", "needs arch.puzzle_emb_len=0"),
+        ("arch.forward_dtype=int8", "expected one of"),
+        ("global_batch_size=0", "at least 1"),
+        ("data_paths=[a,b]", "must name one dataset"),
+    ],
+)
+def test_a_wrong_setting_ends_with_2_and_says_what_is_right(
+    word: str, message: str, capsys
+) -> None:
+    assert pretrain(["--check", word]) == 2
+    assert message in capsys.readouterr().err
