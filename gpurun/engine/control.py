@@ -10,11 +10,12 @@ from pathlib import Path
 from gpurun import keeper, spawn
 from gpurun.blackbox import BlackBox
 from gpurun.clock import Clock, SystemClock
-from gpurun.engine import arm, boxfiles, detached
+from gpurun.engine import arm, boxfiles
 from gpurun.engine.box import Box
 from gpurun.engine.context import Context, open_context
 from gpurun.engine.plan import Plan
 from gpurun.errors import GpurunError, ProviderError, StillBilling, UsageError
+from gpurun.guards import fuse_of
 from gpurun.keeper.charges import Charge, from_blackbox
 from gpurun.locks import holder
 from gpurun.model import Attempt, AttemptState, Ending, Run, RunState
@@ -100,9 +101,8 @@ def kill_everything_in_blackbox(settings: Settings) -> str:
 def extend(run_id: str, seconds: float, settings: Settings) -> str:
     """Move the timer of a live run later, if its budget can pay for it."""
     ctx, attempt = _live(run_id, settings)
-    box = Box(ctx, attempt, lambda _line: None)
-    site = arm.fuse_site(ctx, attempt, box.shell, detached.terminate_text("train"))
-    timer = arm.extend(ctx, attempt, site, seconds)
+    fuse = fuse_of(ctx.cloud, attempt, ctx.journal, ctx.clock)
+    timer = arm.extend(ctx, attempt, fuse, seconds)
     return f"run {run_id} now stops training at {timer.fires_at:%Y-%m-%d %H:%M:%S} UTC"
 
 

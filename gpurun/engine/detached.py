@@ -42,8 +42,10 @@ def launch_text(name: str, command: str, secrets_file: str) -> str:
     return (
         f"mkdir {at}.started 2>/dev/null || exit 0\n"
         f"({BOOT_ID}) > {at}.started/boot; mkdir -p logs\n"
-        f"alone=setsid; command -v setsid >/dev/null || alone='python3 -c {shlex.quote(python)}'\n"
-        f"nohup $alone sh -c {shlex.quote(inner)} > logs/{name}.log 2>&1 </dev/null &\n"
+        f"inner={shlex.quote(inner)}\n"
+        'if command -v setsid >/dev/null; then alone() { exec setsid sh -c "$1"; }\n'
+        f'else alone() {{ exec python3 -c {shlex.quote(python)} sh -c "$1"; }}; fi\n'
+        f"(trap '' HUP; alone \"$inner\") > logs/{name}.log 2>&1 </dev/null &\n"
         # Nothing may launch it a second time, so it must be known to run before we say so.
         f"until [ -s {at}.started/pid ]; do sleep 0.05; done"
     )

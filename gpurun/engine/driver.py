@@ -15,6 +15,7 @@ from gpurun.engine.ending import collect, destroy, end_all
 from gpurun.engine.rent import look_at, need_of, rent, resolve
 from gpurun.engine.watch import watch
 from gpurun.errors import GpurunError, NoCapacity, PhaseFailed, ProviderError
+from gpurun.guards import Fuse, fuse_of
 from gpurun.locks import Taken, hold
 from gpurun.model import Attempt, AttemptState, Ending
 from gpurun.places import Places
@@ -146,11 +147,11 @@ class Driver:
         match phase:
             case "boot":
                 box.boot()
-                self._arm_setup_fuse(attempt, box)
+                self._arm_setup_fuse(attempt)
             case "accept":
                 box.accept()
             case "arm":
-                arm.arm_run(ctx, attempt, self._site(attempt, box))
+                arm.arm_run(ctx, attempt, self._fuse(attempt))
             case "train":
                 return self._train(attempt, box)
             case "collect":
@@ -163,16 +164,16 @@ class Driver:
         if self._ctx.recipe.train is None:
             return self._wait_for_timer()
         box.perform("train")
-        site = self._site(attempt, box)
+        fuse = self._fuse(attempt)
         clock, last = self._ctx.clock, {"fuse": 0.0, "book": self._ctx.clock.boot_s()}
 
         def each_look() -> None:
             now_s = clock.boot_s()
             if self._ctx.journal.runs.get(self._ctx.run.id).ending is not None:
                 raise Told
-            if site is not None and now_s - last["fuse"] > FUSE_READ_EVERY_S:
+            if fuse is not None and now_s - last["fuse"] > FUSE_READ_EVERY_S:
                 last["fuse"] = now_s
-                arm.read_fuse(self._ctx, attempt, site)
+                fuse.read()
             if now_s - last["book"] > BOOK_EVERY_S:
                 last["book"] = now_s
                 self._ctx.journal.ledger.book(attempt.label, "train")
@@ -185,14 +186,13 @@ class Driver:
             self._ctx.clock.sleep(1.0)
         raise Told
 
-    def _arm_setup_fuse(self, attempt: Attempt, box: Box) -> None:
-        timer = self._ctx.journal.timers.of(attempt.label)
-        site = self._site(attempt, box)
-        if timer is not None and site is not None:
-            arm.arm_fuse(self._ctx, attempt, site, timer)
+    def _arm_setup_fuse(self, attempt: Attempt) -> None:
+        timer, fuse = self._ctx.journal.timers.of(attempt.label), self._fuse(attempt)
+        if timer is not None and fuse is not None:
+            fuse.arm(timer, detached.terminate_text("train"))
 
-    def _site(self, attempt: Attempt, box: Box) -> arm.FuseSite | None:
-        return arm.fuse_site(self._ctx, attempt, box.shell, detached.terminate_text("train"))
+    def _fuse(self, attempt: Attempt) -> Fuse | None:
+        return fuse_of(self._ctx.cloud, attempt, self._ctx.journal, self._ctx.clock)
 
     def _fail(self, error: str, exit_code: int) -> None:
         ctx = self._fresh()

@@ -11,6 +11,7 @@ from gpurun.engine.context import Context
 from gpurun.engine.rent import resolve
 from gpurun.engine.watch import Progress, look_once
 from gpurun.errors import GpurunError, ProviderError
+from gpurun.guards import disarm_all
 from gpurun.model import Attempt, AttemptState
 from gpurun.outcome import conclude
 from gpurun.proof import Evidence, Verdict
@@ -75,6 +76,8 @@ def destroy(ctx: Context, attempt: Attempt, log: Callable[[str], None]) -> None:
     if timer is not None:
         with contextlib.suppress(OSError):  # a full disk never keeps a dead box alive
             ctx.trace(ctx.journal.attempts.get(attempt.label), timer, "gone")
+    if trouble := disarm_all(ctx.cloud, attempt, ctx.journal, ctx.clock):
+        log(f"the fuse of {attempt.label} could not be disarmed: {trouble}")
     log(f"destroyed {attempt.label}: proven gone")
 
 

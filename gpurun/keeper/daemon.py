@@ -13,6 +13,7 @@ from datetime import timedelta
 from gpurun import __version__, spawn
 from gpurun.blackbox import BlackBox
 from gpurun.clock import Clock
+from gpurun.guards import disarm_all
 from gpurun.keeper.charges import Charge, from_blackbox, from_journal
 from gpurun.keeper.lists import Lists
 from gpurun.keeper.rounds import Rounds
@@ -219,7 +220,9 @@ class Keeper:
         if not verdict.gone:
             return
         if charge.attempt is not None:
-            run_id = charge.attempt.run_id
+            run_id, attempt = charge.attempt.run_id, charge.attempt
+            cloud = self._cloud(charge.provider)
+            self._try(lambda: disarm_all(cloud, attempt, self._journal, self._clock))
             self._try(lambda: attempts.gone(label, evidence.to_json()))
             self._try(lambda: self._journal.ledger.book(label, "destroy"))
             self._try(lambda: conclude(self._journal, run_id))

@@ -1,0 +1,80 @@
+"""The guards beside the keeper: armed, read back, disarmed.
+
+A guard is what it was read to hold, never what it was told (protocol I15).
+"""
+
+from gpurun import fuse
+from gpurun.clock import Clock
+from gpurun.errors import PhaseFailed, ProviderError
+from gpurun.fuse import FuseState
+from gpurun.model import Attempt, Timer
+from gpurun.provider import OwnFuse, Provisioner
+from gpurun.store import Journal
+
+
+class Fuse:
+    """The fuse of one box, where its provider lets it run beside the box."""
+
+    def __init__(self, cloud: OwnFuse, attempt: Attempt, journal: Journal, clock: Clock) -> None:
+        assert attempt.instance_id is not None
+        self._cloud = cloud
+        self._id = attempt.instance_id
+        self._label = attempt.label
+        self._journal = journal
+        self._clock = clock
+
+    def arm(self, timer: Timer, terminate: str) -> FuseState | None:
+        """Hand it a timer; `terminate` is sh text that stops the training inside the box."""
+        return self._noted(
+            fuse.arm(
+                self._cloud.fuse_shell(self._id),
+                self._cloud.fuse_home(self._id),
+                timer,
+                self._clock,
+                self_destroy=self._cloud.self_destroy(self._id),
+                terminate=self._cloud.inside(self._id, terminate),
+            )
+        )
+
+    def read(self) -> FuseState | None:
+        shell, home = self._cloud.fuse_shell(self._id), self._cloud.fuse_home(self._id)
+        return self._noted(fuse.read_back(shell, home))
+
+    def require(self, timer: Timer) -> None:
+        """A5: no launch while an armed fuse holds an older timer than this one."""
+        state = self.read()
+        if state is not None and state.alive and not state.disarmed and state.seq < timer.seq:
+            raise PhaseFailed(
+                f"the fuse still holds timer {state.seq}, which would end the training at "
+                f"{state.ends_at:%H:%M} UTC. Training was not launched."
+            )
+
+    def disarm(self) -> None:
+        """After the proof of death: it has nothing left to end."""
+        done = fuse.disarm(self._cloud.fuse_shell(self._id), self._cloud.fuse_home(self._id))
+        self._journal.timers.guard(self._label, "fuse", "disarmed" if done else "disarm_due")
+
+    def _noted(self, state: FuseState | None) -> FuseState | None:
+        timers = self._journal.timers
+        if state is None or not state.holds(state.seq):
+            timers.guard(self._label, "fuse", "unknown")
+        else:
+            timers.guard(self._label, "fuse", "armed", seq=state.seq, ends_at=state.ends_at)
+        return state
+
+
+def fuse_of(cloud: Provisioner, attempt: Attempt, journal: Journal, clock: Clock) -> Fuse | None:
+    """None where there is no box yet, or its provider has no place for a fuse."""
+    if attempt.instance_id is None or not isinstance(cloud, OwnFuse):
+        return None
+    return Fuse(cloud, attempt, journal, clock)
+
+
+def disarm_all(cloud: Provisioner, attempt: Attempt, journal: Journal, clock: Clock) -> str:
+    """Best effort, after the box is proven gone; returns what went wrong, else nothing."""
+    try:
+        if found := fuse_of(cloud, attempt, journal, clock):
+            found.disarm()
+    except (ProviderError, OSError) as error:
+        return str(error)
+    return ""
