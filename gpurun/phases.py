@@ -90,6 +90,8 @@ def setup(recipe: Recipe, facts: Facts) -> Iterator[Step]:
     limit_s = _minutes(recipe.budget.setup_minutes)
     if recipe.setup.apt:
         yield Command(_apt(recipe.setup.apt), limit_s, f"apt: {' '.join(recipe.setup.apt)}")
+    if not (recipe.setup.pip or recipe.setup.torch):
+        return
     yield Command(
         '[ -x venv/bin/python ] || "${GPURUN_PYTHON:-python3}" -m venv venv',
         limit_s,

@@ -2,13 +2,20 @@
 
 from gpurun.engine.control import begin, extend, kill, kill_everything_in_blackbox, pull, resume
 from gpurun.engine.plan import Plan, plan
+from gpurun.engine.survey import Finding, Orphan, doctor, doctor_of_box, kill_orphan, orphans
 
 __all__ = [
+    "Finding",
+    "Orphan",
     "Plan",
     "begin",
+    "doctor",
+    "doctor_of_box",
     "extend",
     "kill",
     "kill_everything_in_blackbox",
+    "kill_orphan",
+    "orphans",
     "plan",
     "pull",
     "resume",

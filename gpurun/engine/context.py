@@ -30,7 +30,7 @@ class Context:
     run: Run
     recipe: Recipe
     cloud: Provisioner
-    epoch: int = 0
+    epoch: int
 
     @property
     def budget(self) -> Budget:
@@ -61,7 +61,7 @@ class Context:
 
 
 def open_context(
-    run_id: str, places: Places, settings: Settings, clock: Clock, epoch: int = 0
+    run_id: str, places: Places, settings: Settings, clock: Clock, epoch: int | None = None
 ) -> Context:
     journal = Journal(places.database, clock)
     run = journal.runs.get(run_id)
@@ -74,7 +74,7 @@ def open_context(
         run=run,
         recipe=Recipe.from_dict(json.loads(run.recipe_json)),
         cloud=provisioner(run.provider, settings, clock),
-        epoch=epoch,
+        epoch=run.driver_epoch if epoch is None else epoch,
     )
 
 

@@ -13,12 +13,13 @@ from gpurun.clock import Clock, SystemClock
 from gpurun.engine import arm, boxfiles
 from gpurun.engine.box import Box
 from gpurun.engine.context import Context, open_context
+from gpurun.engine.live import FINISHED, live_box
 from gpurun.engine.plan import Plan
 from gpurun.errors import GpurunError, ProviderError, StillBilling, UsageError
 from gpurun.guards import fuse_of
 from gpurun.keeper.charges import Charge, from_blackbox
 from gpurun.locks import holder
-from gpurun.model import Attempt, AttemptState, Ending, Run, RunState
+from gpurun.model import AttemptState, Ending, Run, RunState
 from gpurun.places import Places
 from gpurun.reaper import pursue
 from gpurun.settings import Settings
@@ -28,8 +29,6 @@ from gpurun.store.owner import random_id
 from gpurun.timers import entry_of, evidence_of
 from gpurun.trust import may_buy
 from gpurun.wiring import provisioner
-
-FINISHED = (RunState.DONE, RunState.FAILED, RunState.KILLED, RunState.DEADLINE)
 
 
 def begin(plan: Plan, settings: Settings) -> str:
@@ -100,7 +99,7 @@ def kill_everything_in_blackbox(settings: Settings) -> str:
 
 def extend(run_id: str, seconds: float, settings: Settings) -> str:
     """Move the timer of a live run later, if its budget can pay for it."""
-    ctx, attempt = _live(run_id, settings)
+    ctx, attempt = live_box(run_id, settings)
     fuse = fuse_of(ctx.cloud, attempt, ctx.journal, ctx.clock)
     timer = arm.extend(ctx, attempt, fuse, seconds)
     return f"run {run_id} now stops training at {timer.fires_at:%Y-%m-%d %H:%M:%S} UTC"
@@ -108,7 +107,7 @@ def extend(run_id: str, seconds: float, settings: Settings) -> str:
 
 def pull(run_id: str, path: str | None, settings: Settings) -> list[Path]:
     """Fetch what the recipe collects, or one path, from a live box."""
-    ctx, attempt = _live(run_id, settings)
+    ctx, attempt = live_box(run_id, settings)
     box = Box(ctx, attempt, lambda _line: None)
     globs = [path] if path else ctx.recipe.collect
     files = boxfiles.fetch(box.shell, globs, ctx.artifacts_dir)
@@ -147,14 +146,6 @@ def _destroy_now(ctx: Context) -> None:
         if attempt.state in (AttemptState.MADE, AttemptState.SEEN, AttemptState.DELETING):
             with contextlib.suppress(ProviderError):
                 pursue(evidence_of(attempt, ctx.clock), ctx.cloud, ctx.clock)
-
-
-def _live(run_id: str, settings: Settings) -> tuple[Context, Attempt]:
-    ctx = open_context(run_id, Places(settings.state_dir), settings, SystemClock())
-    attempt = ctx.attempt()
-    if ctx.run.state in FINISHED or attempt is None or attempt.state is not AttemptState.SEEN:
-        raise UsageError(f"run {run_id} has no live box now; see `gpurun status {run_id}`")
-    return ctx, attempt
 
 
 def _blackbox_charges(places: Places) -> list[Charge]:

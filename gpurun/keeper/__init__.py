@@ -8,6 +8,7 @@ import os
 import signal
 
 from gpurun import spawn
+from gpurun.blackbox import read_entries
 from gpurun.clock import Deadline
 from gpurun.locks import holder
 from gpurun.places import Places
@@ -44,3 +45,33 @@ def stop(places: Places) -> bool:
         if running(places) != pid:
             return True
     return False
+
+
+def revive(places: Places) -> None:
+    """Every command but help, version and completion: armed timers must have their keeper."""
+    if running(places) is None and any(
+        not entry.settled for entry in read_entries(places.blackbox).values()
+    ):
+        start(places)
+
+
+def run(places: Places) -> int:
+    """In the foreground, under a supervisor of the user's own; returns its exit code."""
+    from gpurun.keeper.serve import serve
+
+    places.ensure()
+    return serve()
+
+
+def adopt(places: Places) -> str:
+    """Take a moved or restored state directory over, under a new owner id, which is returned."""
+    from gpurun.blackbox import BlackBox
+    from gpurun.clock import SystemClock
+    from gpurun.store import Journal
+    from gpurun.store.owner import machine_hash
+
+    journal = Journal(places.ensure().database, SystemClock())
+    journal.database.migrate()
+    owner_id = journal.owner.adopt()
+    BlackBox(places.blackbox, owner_id, machine_hash()).adopt()
+    return owner_id

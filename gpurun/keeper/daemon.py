@@ -42,12 +42,19 @@ GRACE_IS_THE_TIMERS = 10**9  # the timer's own E stands
 class Keeper:
     """Called once a second; every method returns at once."""
 
-    def __init__(self, places: Places, settings: Settings, clock: Clock, journal: Journal) -> None:
+    def __init__(
+        self,
+        places: Places,
+        settings: Settings,
+        clock: Clock,
+        journal: Journal,
+        blackbox: BlackBox,
+    ) -> None:
         self._places = places
         self._settings = settings
         self._clock = clock
         self._journal = journal
-        self.blackbox = BlackBox(places.blackbox, *journal.owner.ensure())
+        self.blackbox = blackbox
         self._clouds: dict[str, Provisioner] = {}
         self._rounds = Rounds(self._cloud, clock, self._record_round)
         self._lists = Lists(self._cloud, clock, journal)

@@ -13,6 +13,7 @@ from apscheduler.schedulers.blocking import BlockingScheduler
 
 from gpurun import settings as configuration
 from gpurun import wiring
+from gpurun.blackbox import BlackBox
 from gpurun.clock import Clock, SystemClock
 from gpurun.errors import GpurunError
 from gpurun.keeper.daemon import Keeper
@@ -21,6 +22,7 @@ from gpurun.locks import Taken, hold
 from gpurun.places import Places
 from gpurun.settings import Settings
 from gpurun.store import Journal, StoreError
+from gpurun.store.owner import machine_hash
 
 log = logging.getLogger("gpurun.keeper")
 
@@ -43,6 +45,16 @@ def serve(clock: Clock | None = None) -> int:
         return LOCKED
 
 
+def _owner(places: Places, journal: Journal) -> tuple[str, str]:
+    """Whose state directory this is: by the journal, else by the black box, else nobody's."""
+    try:
+        journal.database.migrate()
+        return journal.owner.ensure()
+    except StoreError as error:
+        log.error("%s", error)
+        return BlackBox(places.blackbox, "", "").header() or ("", "")
+
+
 def _import_all(settings: Settings, clock: Clock) -> None:
     for name in wiring.names():
         try:
@@ -55,15 +67,13 @@ def _keep(places: Places, clock: Clock) -> int:
     settings = configuration.load()
     _import_all(settings, clock)
     journal = Journal(places.database, clock, busy_timeout_s=BUSY_TIMEOUT_S)
-    try:
-        journal.database.migrate()
-        if journal.owner.foreign():
-            log.error("%s", journal.owner.trouble())
-            return STOPPED
-    except StoreError as error:
-        log.error("%s", error)
-    keeper = Keeper(places, settings, clock, journal)
-    merge_blackbox(journal, keeper.blackbox, clock)
+    owner_id, machine = _owner(places, journal)
+    if machine not in ("", machine_hash()):
+        log.error("this state directory was made on another machine: nothing is ended by itself")
+        return STOPPED
+    blackbox = BlackBox(places.blackbox, owner_id, machine)
+    merge_blackbox(journal, blackbox, clock)
+    keeper = Keeper(places, settings, clock, journal, blackbox)
     scheduler = BlockingScheduler(executors={"default": ThreadPoolExecutor(1)})
     scheduler.add_job(
         keeper.tick,

@@ -47,6 +47,12 @@ class Timers:
             row = session.exec(query).first()
             return None if row is None else timer_of(row)
 
+    def kinds(self, label: str) -> list[str]:
+        """Every timer that a label has had, by kind, in their order."""
+        query = select(TimerRow.kind).where(TimerRow.label == label)
+        with self._database.read() as session:
+            return list(session.exec(query.order_by(col(TimerRow.seq))))
+
     def last_seq(self, label: str) -> int:
         query = select(TimerRow.seq).where(TimerRow.label == label)
         with self._database.read() as session:
