@@ -5,6 +5,7 @@ A subclass gives a `cloud` that is empty, in which NEED can be met and nothing c
 can have (a lost answer, a list that lags) are in each provider's own tests.
 """
 
+import os
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -18,8 +19,9 @@ from gpurun.provider import Provisioner
 
 NEED = Need(gpu=None, gpu_count=0, disk_gb=1)
 START = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
-LABEL = "gpurun-aaaaaa-bbbbbbbb-cccc01"
-OTHER_LABEL = "gpurun-aaaaaa-bbbbbbbb-cccc02"
+# Of this process alone: what bears a label is ended by it, and tests run side by side.
+LABEL = f"gpurun-aaaaaa-test{os.getpid()}-cccc01"
+OTHER_LABEL = f"gpurun-aaaaaa-test{os.getpid()}-cccc02"
 
 
 def order(cloud: Provisioner, label: str = LABEL, need: Need = NEED) -> Order:

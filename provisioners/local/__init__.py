@@ -140,7 +140,7 @@ class Local:
             # Entering a mount namespace loses the directory, so it is named again inside.
             [*STRATEGIES[made.cage.strategy].enter(made.cage), *_in(root)],
             machine.environment(root, instance_id, os.environ),
-            alive=self._is_running(made),
+            alive=self._is_running(made, home),
         )
 
     def fuse_shell(self, instance_id: str) -> LocalShell:
@@ -258,10 +258,10 @@ class Local:
             raise ProviderError(f"local: there is no box {instance_id}")
         return made, home
 
-    def _is_running(self, made: Box) -> Callable[[], bool]:
+    def _is_running(self, made: Box, home: Path) -> Callable[[], bool]:
         if made.boot_id != self._clock.boot_id or made.pid_namespace != box.own_namespace():
             return lambda: False
-        return lambda: processes.alive(made.cage.init)
+        return lambda: processes.runs(made.cage.init) and not (home / "ending").exists()
 
     def _checked(self, instance_id: str) -> str:
         if not _is_label(instance_id):

@@ -17,6 +17,7 @@ from pathlib import Path
 from gpurun.clock import Clock
 
 PROC = Path("/proc")
+_PF_EXITING = 0x4
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class Process:
     parent: int
     session: int
     dead: bool = False  # a zombie: it runs nothing and cannot be signalled
+    exiting: bool = False  # the init of a namespace, while the kernel ends the others for it
 
     def __str__(self) -> str:
         return str(self.pid)
@@ -34,24 +36,37 @@ class Process:
 def find(pid: int) -> Process | None:
     """The process with this pid, now."""
     if not _has_proc():
-        return next((process for process, _ in _ps() if process.pid == pid), None)
+        return next((process for process, _ in listed_by_ps() if process.pid == pid), None)
     try:
         stat = (PROC / str(pid) / "stat").read_text(errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return None
     state, parent, _, session, *rest = stat.rpartition(")")[2].split()
-    return Process(pid, rest[15], int(parent), int(session), dead=state in "ZX")
+    return Process(
+        pid,
+        rest[15],
+        int(parent),
+        int(session),
+        dead=state in "ZX",
+        exiting=bool(int(rest[2]) & _PF_EXITING),
+    )
 
 
 def alive(process: Process) -> bool:
-    """Whether this very process still runs: same pid, same start time."""
+    """Whether this very process is still there: same pid, same start time."""
     now = find(process.pid)
     return now is not None and not now.dead and now.start == process.start
 
 
+def runs(process: Process) -> bool:
+    """Whether it is there and not on its way out."""
+    now = find(process.pid)
+    return now is not None and not now.dead and not now.exiting and now.start == process.start
+
+
 def table() -> list[Process]:
     if not _has_proc():
-        return [process for process, _ in _ps()]
+        return [process for process, _ in listed_by_ps()]
     pids = (int(entry.name) for entry in PROC.iterdir() if entry.name.isdecimal())
     return [process for pid in pids if (process := find(pid))]
 
@@ -60,7 +75,7 @@ def marked(variable: str, value: str) -> set[int]:
     """The pids that were started with this variable in their environment."""
     wanted = f"{variable}={value}"
     if not _has_proc():
-        return {process.pid for process, words in _ps() if wanted in words.split()}
+        return {process.pid for process, words in listed_by_ps() if wanted in words.split()}
     found = set()
     for environ in PROC.glob("[0-9]*/environ"):
         with suppress(OSError):  # another user's, or gone by now
@@ -115,7 +130,7 @@ def _has_proc() -> bool:
     return (PROC / "self" / "stat").exists()
 
 
-def _ps() -> Iterator[tuple[Process, str]]:
+def listed_by_ps() -> Iterator[tuple[Process, str]]:
     """Where there is no /proc (macOS): every process, with its command and environment."""
     shown = ["-AEww"] if sys.platform == "darwin" else ["axeww"]
     fields = "pid=,ppid=,sess=,stat=,lstart=,command="
