@@ -1,0 +1,76 @@
+"""What a run has cost, by the ledger and by the clock since the last booking.
+
+Shown money is never below the provider's meter (I22), so cents are rounded up.
+"""
+
+from datetime import datetime, timedelta
+from decimal import ROUND_CEILING, Decimal, InvalidOperation
+
+from gpurun.budget import CENT, GHOST_RESERVE_S, cost
+from gpurun.glance.reader import Row
+from gpurun.glance.rows import Parts, instant, may_bill
+from gpurun.model import AttemptState
+
+ZERO = Decimal(0)
+NEVER_BILLED = (AttemptState.INTENT, AttemptState.REFUSED, AttemptState.EXPIRED)
+
+
+def spent_usd(parts: Parts, now: datetime) -> Decimal:
+    booked = sum((dollars(row.get("usd")) for row in _bookings(parts)), ZERO)
+    return booked + sum(unbooked_usd(parts, now).values(), ZERO)
+
+
+def unbooked_usd(parts: Parts, now: datetime) -> dict[str, Decimal]:
+    """By label: what has been billed since the last booking, up to now or the box's end."""
+    return {
+        row["label"]: cost(dollars(row.get("usd_per_hour")), (until - since).total_seconds())
+        for row in parts.attempts
+        for since, until in [_unbooked(parts, row, now)]
+        if since is not None and until > since
+    }
+
+
+def usd_per_hour(parts: Parts) -> Decimal | None:
+    """Of everything of this run that bills now; when nothing does, what its last box cost."""
+    billing = [row for row in parts.attempts if may_bill(row)] or parts.attempts[-1:]
+    if not billing:
+        return None
+    return sum((dollars(row.get("usd_per_hour")) for row in billing), ZERO)
+
+
+def dollars(text: object) -> Decimal:
+    try:
+        return Decimal(str(text)) if text is not None else ZERO
+    except InvalidOperation:
+        return ZERO
+
+
+def cents(amount: Decimal) -> Decimal:
+    return amount.quantize(CENT, rounding=ROUND_CEILING)
+
+
+def rate_text(amount: Decimal | None) -> str | None:
+    """Every digit of a rate, two at least."""
+    if amount is None:
+        return None
+    return format(amount if -int(amount.as_tuple().exponent) >= 2 else amount.quantize(CENT), "f")
+
+
+def _bookings(parts: Parts) -> list[Row]:
+    return [row for row in parts.ledger if row.get("kind") in ("accrue", "settle")]
+
+
+def _unbooked(parts: Parts, attempt: Row, now: datetime) -> tuple[datetime | None, datetime]:
+    sent_at, gone_at = instant(attempt.get("sent_at")), instant(attempt.get("gone_at"))
+    until = gone_at or now
+    if sent_at is None or attempt.get("state") in NEVER_BILLED:
+        return None, until
+    if attempt.get("state") == AttemptState.GHOST:  # perhaps nothing: no more than is reserved
+        until = min(until, sent_at + timedelta(seconds=GHOST_RESERVE_S))
+    booked = [
+        booked_at
+        for row in parts.ledger
+        if row.get("kind") == "accrue" and row.get("label") == attempt["label"]
+        if (booked_at := instant(row.get("at")))
+    ]
+    return max([sent_at, *booked]), until

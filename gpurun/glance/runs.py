@@ -1,0 +1,175 @@
+"""The document of one run, as `status --json` shows it (docs/json.md)."""
+
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from gpurun.budget import CENT, cost
+from gpurun.glance import money
+from gpurun.glance.guards import Guard, guards_of, timer_document, timer_in_force
+from gpurun.glance.rows import Keeper, Parts, instant, iso, may_bill, parsed
+from gpurun.model import SETTLED, AttemptState, RunState
+
+Document = dict[str, Any]
+
+LIVE = (RunState.ACTIVE, RunState.STILL_BILLING)
+TRAIN_KEYS = (
+    "step",
+    "total_steps",
+    "it_per_s",
+    "samples_per_s",
+    "loss",
+    "gpu_util",
+    "power_w",
+    "gpu_mem_gib",
+    "eta_s",
+    "last_checkpoint_at",
+)
+STILL_BILLING_EXIT = 10
+
+
+def document(parts: Parts, keeper: Keeper, now: datetime) -> Document:
+    run, attempt = parts.run, parts.attempt
+    state = state_of(parts)
+    timer = timer_in_force(attempt, parts.timers[attempt["label"]] if attempt else [])
+    guards: list[Guard] = []
+    if attempt and timer:
+        guards = guards_of(attempt, timer, parts.guards[attempt["label"]], keeper, now)
+    shown_timer = timer_document(timer, guards, now) if timer else None
+    train = _train(run.get("progress_json"))
+    rate, spent = money.usd_per_hour(parts), money.spent_usd(parts, now)
+    fires_at = instant(timer["fires_at"]) if timer else None
+    forecast = _forecast(state, train, rate, fires_at, now)
+    need = _need(run)
+    return {
+        "id": run["id"],
+        "recipe": run.get("recipe_name"),
+        "provider": run.get("provider"),
+        "instance_id": attempt.get("instance_id") if attempt else None,
+        "gpu": attempt.get("gpu") if attempt else need["gpu"],
+        "gpu_count": attempt.get("gpu_count") if attempt else need["gpu_count"],
+        "phase": run.get("phase"),
+        "state": state,
+        "reason": run.get("reason") or None,
+        "exit_code": _exit_code(state, run.get("exit_code")),
+        "started_at": iso(instant(run.get("created_at"))),
+        "elapsed_s": _elapsed_s(run, state, now),
+        "usd_per_hour": money.rate_text(rate),
+        "spent_usd": str(money.cents(spent)),
+        "projected_usd": str(money.cents(_projected(spent, rate, forecast, timer, parts, now))),
+        "budget_usd": _budget(run),
+        "timer": shown_timer,
+        "guards": [guard.document() for guard in guards],
+        "train": train,
+        "forecast": forecast,
+        "collected_at": iso(instant(run.get("collected_at"))),
+        "links": {"wandb": parsed(run.get("progress_json"), {}).get("wandb")},
+        "git": _git(run),
+        "receipt": _receipt(parts),
+        "error": run.get("error") or None,
+    }
+
+
+def state_of(parts: Parts) -> str:
+    """A box that came back after its run was finished bills, whatever was written then (I20)."""
+    state = str(parts.run.get("state"))
+    billing = [row for row in parts.attempts if may_bill(row) and row["state"] != "ghost"]
+    return RunState.STILL_BILLING.value if state not in LIVE and billing else state
+
+
+def destroyed_at(parts: Parts) -> datetime | None:
+    """When the last box was proven gone; None while any may bill."""
+    if any(row.get("state") not in SETTLED for row in parts.attempts):
+        return None
+    gone = [at for row in parts.attempts if (at := instant(row.get("gone_at")))]
+    return max(gone, default=None)
+
+
+def _elapsed_s(run: dict[str, Any], state: str, now: datetime) -> float | None:
+    began_at = instant(run.get("created_at"))
+    until = now if state in LIVE else instant(run.get("finished_at")) or now
+    return None if began_at is None else round(max(0.0, (until - began_at).total_seconds()), 1)
+
+
+def _exit_code(state: str, stored: int | None) -> int | None:
+    return STILL_BILLING_EXIT if state == RunState.STILL_BILLING else stored
+
+
+def _train(progress_json: str | None) -> Document | None:
+    progress = parsed(progress_json, {})
+    return {key: progress.get(key) for key in TRAIN_KEYS} if progress else None
+
+
+def _forecast(
+    state: str,
+    train: Document | None,
+    rate: Decimal | None,
+    fires_at: datetime | None,
+    now: datetime,
+) -> Document | None:
+    """None while nothing can be said, and once nothing is to come."""
+    eta_s = train["eta_s"] if train else None
+    if state != RunState.ACTIVE or not isinstance(eta_s, int | float) or fires_at is None:
+        return None
+    finish_at = now + timedelta(seconds=eta_s)
+    return {
+        "finish_at": iso(finish_at),
+        "usd_to_finish": str(money.cents(cost(rate or Decimal(0), eta_s))),
+        "before_timer": finish_at <= fires_at,
+    }
+
+
+def _projected(
+    spent: Decimal,
+    rate: Decimal | None,
+    forecast: Document | None,
+    timer: dict[str, Any] | None,
+    parts: Parts,
+    now: datetime,
+) -> Decimal:
+    """Spent, and the rate until the box is expected to go: at its finish, at its timer at last."""
+    if timer is None or rate is None or not any(may_bill(row) for row in parts.attempts):
+        return spent
+    ends = [instant(timer["ends_at"])]
+    if forecast:
+        ends.append(datetime.fromisoformat(forecast["finish_at"]))
+    left_s = max(0.0, min((at - now).total_seconds() for at in ends if at))
+    return spent + cost(rate, left_s)
+
+
+def _need(run: dict[str, Any]) -> Document:
+    need = parsed(run.get("recipe_json"), {}).get("need") or {}
+    wants = need.get("gpu") not in (None, "none")
+    return {
+        "gpu": need.get("gpu") if wants else None,
+        "gpu_count": need.get("gpu_count") if wants else 0,
+    }
+
+
+def _budget(run: dict[str, Any]) -> str | None:
+    budget = parsed(run.get("recipe_json"), {}).get("budget") or {}
+    if budget.get("max_usd") is None:
+        return None
+    return str(money.dollars(budget["max_usd"]).quantize(CENT))
+
+
+def _git(run: dict[str, Any]) -> Document:
+    git = parsed(run.get("options_json"), {}).get("git") or {}
+    return {"commit": git.get("commit"), "dirty": git.get("dirty")}
+
+
+def _receipt(parts: Parts) -> Document | None:
+    """Who ended the run, and what proves that its last box is gone."""
+    gone_at = destroyed_at(parts)
+    if gone_at is None:
+        return None
+    last = max(
+        (row for row in parts.attempts if row.get("state") == AttemptState.GONE),
+        key=lambda row: float(row.get("gone_at") or 0),
+    )
+    return {
+        "ended_by": parts.run.get("ending"),
+        "delete_acked_at": iso(instant(last.get("delete_acked_at"))),
+        "gone_at": iso(gone_at),
+        "evidence": parsed(last.get("evidence_json"), {}),
+    }
