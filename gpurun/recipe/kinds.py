@@ -185,7 +185,9 @@ MinutesOrNone = Annotated[
     AfterValidator(_minutes_or_none),
     WithJsonSchema({**_NUMBER, "minimum": 0, "maximum": int(NINETY_DAYS)}),
 ]
-Count = Annotated[int, AfterValidator(_at_least_one), WithJsonSchema({"type": "integer"})]
+Count = Annotated[
+    int, AfterValidator(_at_least_one), WithJsonSchema({"type": "integer", "minimum": 1})
+]
 Text = Annotated[str, AfterValidator(_text)]
 Name = Annotated[str, AfterValidator(_name)]
 ProviderName = Annotated[str, AfterValidator(_provider)]

@@ -32,6 +32,8 @@ from gpurun.recipe.kinds import (
 
 def key(description: str, default: Any = ..., alias: str | None = None) -> Any:
     """One key of the recipe; without a default it is required."""
+    if isinstance(default, type):  # a whole part, all of whose keys have defaults
+        return Field(default_factory=default, alias=alias, description=description)
     return Field(default, alias=alias, description=description)
 
 
@@ -163,7 +165,7 @@ class Data(Part):
     build: Text | None = key("Command that builds it on the box.", None)
     fetch: list[Fetch] = key("Files to download, instead of `build`.", [])
     path: InsidePath = key("Folder where it lies on the box.", "data")
-    verify: Verify = key("What must hold before training.", Verify())
+    verify: Verify = key("What must hold before training.", Verify)
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
@@ -231,7 +233,7 @@ class Recipe(Part):
         "Where to look; `any`: all with credentials. `--provider` overrides.", ["any"]
     )
     budget: Budget = key("What it may cost and how long it may take.")
-    setup: Setup = key("What is installed on the box.", Setup())
+    setup: Setup = key("What is installed on the box.", Setup)
     ship: list[Ship] = key("User code that goes to the box.", [])
     max_ship_mb: Count = key("Most that `ship` may weigh, in MB (10^6 bytes).", 500)
     env: Env = key("Environment of every command; never a secret.", {})
@@ -241,7 +243,7 @@ class Recipe(Part):
     data: Data | None = key("The dataset.", None)
     check: Text | None = key("Command that must exit 0 before training.", None)
     train: Train | None = key("The training; left out: an interactive box.", None)
-    watch: Watch = key("How progress is read, and when to stop early.", Watch())
+    watch: Watch = key("How progress is read, and when to stop early.", Watch)
     collect: list[Glob] = key("Files and folders fetched from the box.", ["checkpoints", "logs"])
     collect_to: Text | None = key(
         "Also pushed from the box: an rclone remote or user@host:path.", None

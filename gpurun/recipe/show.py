@@ -37,6 +37,10 @@ def schema() -> dict[str, Any]:
         "required": [key for key in made["required"] if key != "name"],
     }
     parts = made["$defs"]
+    for part in parts.values():
+        for key in part.get("properties", {}).values():
+            if key.get("type") == "number" and "default" in key:
+                key["default"] = int(key["default"])  # pydantic writes Decimal as text
     loose = {f"{name}_part": _loosened(part) for name, part in parts.items()}
     entry = _loosened({key: made[key] for key in ("type", "properties", "additionalProperties")})
     entry["properties"] = {k: v for k, v in entry["properties"].items() if k not in FIXED}
