@@ -98,7 +98,6 @@ def digest_seen_from(folder: Path) -> str:
     return done.stdout.strip()
 
 
-@pytest.mark.slow
 def test_checkout_wheel_and_sdist_have_the_same_digest(checkout: Path, tmp_path: Path) -> None:
     build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(tmp_path)]
     subprocess.run([*build, str(checkout)], check=True, capture_output=True)

@@ -69,6 +69,12 @@ def test_a_directory_is_not_a_recipe() -> None:
     assert refusal("folder") == ("folder is a directory: name the recipe's .yaml file in it")
 
 
+def test_a_name_with_a_line_break_is_still_one_line() -> None:
+    assert refusal("a\nb.yaml").startswith("a?b.yaml does not exist: ")
+    Path("a\nb.yaml").write_text("")
+    assert refusal("a\nb.yaml").startswith("a?b.yaml:1: the recipe is empty: ")
+
+
 def test_a_pipe_is_not_waited_for() -> None:
     os.mkfifo("pipe.yaml")
     assert refusal("pipe.yaml").startswith("pipe.yaml is not a regular file: ")

@@ -73,10 +73,9 @@ def missing_secrets(recipe: Recipe, environ: Mapping[str, str]) -> list[str]:
 
 def shown_path(path: Path) -> str:
     """As short as it can be and still be found from here."""
-    try:
-        return str(path.absolute().relative_to(Path.cwd()))
-    except ValueError:
-        return str(path)
+    here = path.absolute()
+    short = here.relative_to(Path.cwd()) if here.is_relative_to(Path.cwd()) else path
+    return "".join(letter if letter.isprintable() else "?" for letter in str(short))
 
 
 def _checked(layer: Layer, base: Path) -> Recipe:
