@@ -3,6 +3,8 @@
 import contextlib
 import json
 import os
+import shutil
+import subprocess
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -36,7 +38,11 @@ def begin(plan: Plan, settings: Settings) -> str:
     places, clock = Places(settings.state_dir).ensure(), SystemClock()
     journal = may_buy(places, clock)
     run_id = random_id(8)
-    options = {"offer_id": plan.offer_id, "usd_per_hour": str(plan.offer.usd_per_hour)}
+    options = {
+        "offer_id": plan.offer_id,
+        "usd_per_hour": str(plan.offer.usd_per_hour),
+        "git": _git_state(plan.recipe_dir),
+    }
     journal.runs.add(
         Run(
             id=run_id,
@@ -84,7 +90,7 @@ def kill(run_id: str, *, collect: bool, settings: Settings) -> str:
     places, clock = Places(settings.state_dir), SystemClock()
     try:
         return _kill_by_journal(run_id, collect, places, settings, clock)
-    except StoreError as error:
+    except (StoreError, UsageError) as error:  # unusable, or restored from before this run
         charges = [c for c in _blackbox_charges(places) if f"-{run_id}-" in c.label]
         if not charges:
             raise
@@ -114,6 +120,20 @@ def pull(run_id: str, path: str | None, settings: Settings) -> list[Path]:
     if not files:
         raise UsageError(f"nothing on the box of run {run_id} matches {', '.join(globs)}")
     return [ctx.artifacts_dir / file.path for file in files]
+
+
+def _git_state(folder: Path) -> dict[str, object]:
+    """The commit that the recipe lies in, for the report; nothing outside of a repository."""
+
+    def git(*words: str) -> str | None:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *words], capture_output=True, text=True, check=False
+        )
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    if shutil.which("git") is None or (commit := git("rev-parse", "HEAD")) is None:
+        return {}
+    return {"commit": commit, "dirty": bool(git("status", "--porcelain"))}
 
 
 def _kill_by_journal(
