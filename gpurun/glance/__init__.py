@@ -23,6 +23,7 @@ __all__ = [
     "Document",
     "events",
     "final_document",
+    "keeper_document",
     "needs_keeper",
     "phases",
     "report_document",
@@ -134,6 +135,32 @@ def report_document(home: Path, run_id: str, now: datetime) -> Document:
     with _journal(home) as reader:
         timers = timers_of(_parts(reader, run_id))
     return shown | {"timers": timers, "events": events(home, run_id)}
+
+
+def keeper_document(home: Path, now: datetime) -> Document:
+    """Who holds the keeper's lock, and what it last wrote of itself."""
+    places = Places(home)
+    with _journal(home) as reader:
+        beats, accounts = reader.rows("keepers"), reader.rows("keeper_accounts")
+    beat = beats[0] if beats else {}
+    beat_at = instant(beat.get("beat_at"))
+    return {
+        "pid": holder(places.keeper_lock),
+        "version": beat.get("version"),
+        "beat_at": iso(beat_at),
+        "beat_age_s": round((now - beat_at).total_seconds(), 1) if beat_at else None,
+        "accounts": [
+            {
+                "provider": row["provider"],
+                "account_id": row["account_id"],
+                "listed_at": iso(instant(row.get("listed_at"))),
+                "auth_ok": bool(row.get("auth_ok")),
+                "detail": row.get("detail") or None,
+            }
+            for row in accounts
+        ],
+        "log": str(places.keeper_log),
+    }
 
 
 def needs_keeper(home: Path) -> bool:

@@ -1,0 +1,138 @@
+"""Following a run by its journal: the driver is another process, and outlives this one."""
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from gpurun import glance, show
+from gpurun.clock import SystemClock
+from gpurun.errors import UsageError
+from gpurun.places import Places
+
+POLL_S = 0.3
+LINE_EVERY_S = 5.0  # where lines cannot be rewritten
+STILL_BILLING_S = 60.0
+LOOK_AFTER_KEEPER_S = 10.0
+TAIL_BYTES = 4096
+LIVE = ("active", "still_billing")
+
+
+class Hangup(BaseException):
+    """The terminal was closed."""
+
+
+@contextmanager
+def hangup_raises() -> Iterator[None]:
+    """SIGHUP detaches; under nohup it stays ignored."""
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        yield
+        return
+    before = signal.signal(signal.SIGHUP, _hang_up)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+class Follower:
+    """Shows one run until it has ended; `until_end` can be called again after an interruption."""
+
+    def __init__(self, home: Path, run_id: str) -> None:
+        self._home = home
+        self._run_id = run_id
+        self._places = Places(home)
+        self._clock = SystemClock()
+        self._look = show.Look.of(sys.stderr)
+        self._shown = ""
+        self._phase = ""
+        self._printed_s = float("-inf")
+        self._billing_since_s: float | None = None
+        self._keeper_s = self._clock.boot_s()
+
+    @property
+    def document(self) -> dict[str, Any]:
+        return glance.run_document(self._home, self._run_id, self._clock.now())
+
+    def until_end(self) -> dict[str, Any] | None:
+        """The run's last document; None when a journal that cannot be read knows it no more."""
+        while True:
+            try:
+                document = self.document
+            except UsageError:
+                if not glance.trouble(self._home):
+                    raise
+                return None
+            if document["state"] not in LIVE or self._too_long(document):
+                self._end_line()
+                return document
+            self._print(document)
+            self._look_after_keeper()
+            self._clock.sleep(POLL_S)
+
+    def _too_long(self, document: dict[str, Any]) -> bool:
+        """Still billing for a minute: said with exit code 10; driver and keeper go on."""
+        if document["state"] != "still_billing":
+            self._billing_since_s = None
+            return False
+        now_s = self._clock.boot_s()
+        if self._billing_since_s is None:
+            self._billing_since_s = now_s
+        return now_s - self._billing_since_s >= STILL_BILLING_S
+
+    def _print(self, document: dict[str, Any]) -> None:
+        line = show.progress_line(document, self._last_output(document), self._look)
+        changed, self._phase = document["phase"] != self._phase, document["phase"]
+        if self._look.columns is not None:
+            self._rewrite(line, keep_old=changed)
+            return
+        now_s = self._clock.boot_s()
+        if changed or (line != self._shown and now_s - self._printed_s >= LINE_EVERY_S):
+            self._shown, self._printed_s = line, now_s
+            print(line, file=sys.stderr, flush=True)
+
+    def _rewrite(self, line: str, *, keep_old: bool) -> None:
+        if keep_old and self._shown:
+            sys.stderr.write("\n")
+        if line != self._shown or keep_old:
+            sys.stderr.write(f"\r\x1b[2K{line}")
+            sys.stderr.flush()
+        self._shown = line
+
+    def _end_line(self) -> None:
+        if self._look.columns is not None and self._shown:
+            sys.stderr.write("\n")
+            sys.stderr.flush()
+        self._shown = ""
+
+    def _last_output(self, document: dict[str, Any]) -> str:
+        """The last line that the step in hand has printed; pip rewrites its line with \\r."""
+        name = "train.log" if document["phase"] == "train" else "steps.log"
+        try:
+            with (self._places.run_dir(self._run_id) / name).open("rb") as file:
+                file.seek(0, 2)
+                file.seek(max(0, file.tell() - TAIL_BYTES))
+                text = file.read().decode(errors="replace").replace("\r", "\n")
+        except OSError:
+            return ""
+        lines = [line.strip() for line in text.split("\n") if line.strip()]
+        last = "".join(c for c in (lines or [""])[-1] if c.isprintable())
+        return "" if last == f"phase {document['phase']}" else last
+
+    def _look_after_keeper(self) -> None:
+        """Who watches a run also sees to it that somebody ends it."""
+        now_s = self._clock.boot_s()
+        if now_s - self._keeper_s < LOOK_AFTER_KEEPER_S:
+            return
+        self._keeper_s = now_s
+        if glance.needs_keeper(self._home):
+            from gpurun import keeper
+
+            keeper.start(self._places)
+
+
+def _hang_up(_number: int, _frame: FrameType | None) -> None:
+    raise Hangup

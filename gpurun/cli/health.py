@@ -1,0 +1,98 @@
+"""`doctor` and `orphans`: asked anew, of this machine and of every provider."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gpurun.cli.talk import AsJson, Yes, consent, home, print_json, run_ids, tell
+
+if TYPE_CHECKING:
+    from gpurun.engine import Orphan
+
+
+def doctor(
+    run: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[RUN]", help="Look at the box of this run too.", autocompletion=run_ids
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check machine, journal, keeper, providers."""
+    from gpurun import engine, glance
+    from gpurun import settings as configuration
+    from gpurun.errors import UsageError
+
+    settings = configuration.load()
+    found = engine.doctor(settings)
+    if run:
+        found += engine.doctor_of_box(glance.resolve(home(), run), settings)
+    fit = all(finding.ok for finding in found)
+    if as_json:
+        print_json(
+            {"ok": fit, "findings": [{"what": f.what, "says": f.says, "ok": f.ok} for f in found]}
+        )
+    else:
+        wide = max(len(finding.what) for finding in found)
+        for finding in found:
+            tell(f"{'ok  ' if finding.ok else 'WANT'}  {finding.what:<{wide}}  {finding.says}")
+    if not fit:
+        raise typer.Exit(UsageError.exit_code)
+
+
+def orphans(
+    kill: Annotated[
+        str | None, typer.Option(metavar="ID", help="End this instance, which no run of ours is.")
+    ] = None,
+    provider: Annotated[str | None, typer.Option(help="Ask this one alone.")] = None,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Instances that no timer of gpurun covers."""
+    from gpurun import engine
+    from gpurun import settings as configuration
+
+    settings = configuration.load()
+    found = engine.orphans(settings, [provider] if provider else None)
+    if kill is not None:
+        _kill(kill, found, yes, as_json)
+        return
+    documents = [orphan_document(orphan) for orphan in found]
+    if as_json:
+        print_json({"orphans": documents})
+        return
+    for orphan in documents:
+        rate = f"${orphan['usd_per_hour']}/h" if orphan["usd_per_hour"] else "unknown rate"
+        tell(f"{orphan['provider']}  {orphan['instance_id']}  {orphan['label']}  {rate}")
+    if not documents:
+        tell("no orphans: every instance is covered by a timer, or there is none")
+
+
+def orphan_document(orphan: Orphan) -> dict[str, Any]:
+    rate = orphan.usd_per_hour
+    return {
+        "provider": orphan.provider,
+        "instance_id": orphan.instance_id,
+        "label": orphan.label,
+        "usd_per_hour": None if rate is None else format(rate, "f"),
+    }
+
+
+def _kill(instance_id: str, found: list[Orphan], yes: bool, as_json: bool) -> None:
+    from gpurun import engine
+    from gpurun import settings as configuration
+    from gpurun.errors import UsageError
+
+    named = [orphan for orphan in found if orphan.instance_id == instance_id]
+    if len(named) != 1:
+        many = "several providers show" if named else "no provider shows"
+        raise UsageError(f"{many} an orphan {instance_id}; `gpurun orphans` lists them")
+    consent(f"End {named[0].label} ({named[0].provider} {instance_id})? It is not of a run.", yes)
+    engine.kill_orphan(named[0].provider, instance_id, configuration.load())
+    if as_json:
+        print_json({"orphans": [orphan_document(named[0])], "ended": True})
+    else:
+        tell(f"{named[0].provider} {instance_id} is ended")

@@ -1,0 +1,91 @@
+"""`pull`, `extend`, `resume`: a run that is under way."""
+
+from typing import Annotated
+
+import typer
+
+from gpurun.cli.talk import AsJson, OneRun, Yes, consent, home, now, print_json, say, tell
+
+LIVE = ("active", "still_billing")
+
+
+def pull(
+    run: OneRun,
+    path: Annotated[
+        str | None, typer.Argument(metavar="[PATH]", help="On the box; else what it collects.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Fetch files from a live box.
+
+    Of a finished run, say where its artifacts lie.
+    """
+    from gpurun import engine, glance
+    from gpurun import settings as configuration
+
+    run_id = glance.resolve(home(), run)
+    document = glance.final_document(home(), run_id, now())
+    if document["state"] in LIVE:
+        files = [str(f) for f in engine.pull(run_id, path, configuration.load())]
+    else:
+        files = [artifact["path"] for artifact in document["artifacts"]]
+        say(f"run {run_id} is over: {len(files)} files were collected from it")
+    if as_json:
+        print_json({"id": run_id, "files": files})
+        return
+    for file in files:
+        tell(file)
+
+
+def extend(
+    run: OneRun,
+    by: Annotated[str, typer.Argument(metavar="TIME", help="30m, 1.5h, 90s.")],
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Move a run's timer later, on every guard.
+
+    Refused when its budget does not pay for it.
+    """
+    from gpurun import engine, glance, show
+    from gpurun import settings as configuration
+    from gpurun.budget import cost, parse_duration
+    from gpurun.glance.money import cents, dollars
+
+    seconds = parse_duration(by)
+    run_id = glance.resolve(home(), run)
+    document = glance.run_document(home(), run_id, now())
+    more = cents(cost(dollars(document["usd_per_hour"]), seconds))
+    consent(
+        f"Extend run {run_id} by {show.duration(seconds)}, for up to {show.money(more)} more?", yes
+    )
+    said = engine.extend(run_id, seconds, configuration.load())
+    if as_json:
+        print_json({"said": said, "run": glance.run_document(home(), run_id, now())})
+    else:
+        tell(said)
+
+
+def resume(
+    run: OneRun,
+    detach: Annotated[
+        bool, typer.Option("--detach", "-d", help="Return once it is taken up.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Take up a run that lost its driver.
+
+    Goes on from the journal and follows the run; it never rents a second box.
+    """
+    from gpurun import engine, glance
+    from gpurun import settings as configuration
+    from gpurun.cli.up import follow_to_end
+
+    run_id = glance.resolve(home(), run)
+    engine.resume(run_id, configuration.load())
+    if not detach:
+        follow_to_end(run_id, as_json=as_json)
+    elif as_json:
+        print_json({"id": run_id})
+    else:
+        tell(run_id)

@@ -1,0 +1,24 @@
+"""What people read: money, durations, tables, the plan, the status, the bill.
+
+Plain text.  Colour only on a terminal and without NO_COLOR; an id is never cut.
+"""
+
+from gpurun.show.plan import plan_document, plan_text
+from gpurun.show.report import report_text
+from gpurun.show.status import progress_line, run_text, status_text
+from gpurun.show.text import Look, duration, local_time, money, size, table
+
+__all__ = [
+    "Look",
+    "duration",
+    "local_time",
+    "money",
+    "plan_document",
+    "plan_text",
+    "progress_line",
+    "report_text",
+    "run_text",
+    "size",
+    "status_text",
+    "table",
+]

@@ -1,0 +1,75 @@
+"""The plan: what `up` would rent, what it may cost at most, and what ends it."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from gpurun.show.text import duration, money, size
+
+if TYPE_CHECKING:
+    from gpurun.engine import Plan
+    from gpurun.model import Offer
+
+
+def plan_text(plan: Plan, *, steps: bool) -> str:
+    budget = plan.recipe.budget
+    lines = [
+        f"{plan.recipe.name} on {offer_words(plan.offer)}",
+        f"  at most   {money(plan.ceiling_usd)} of budget.max_usd {money(budget.max_usd)}",
+        f"  setup     up to {duration(plan.setup_s)}, then training up to {duration(plan.run_s)}"
+        + (" (shortened: the money ends there)" if plan.shortened_by_money else ""),
+        f"  ships     {plan.ship_files} files, {size(plan.ship_bytes)}",
+        *(f"  guard     {guard}" for guard in plan.guards),
+        f"  if lost   {plan.worst_case}",
+        *(f"  or        {offer_words(other)}" for other in plan.others),
+    ]
+    if steps:
+        for phase, texts in plan.steps:
+            lines.append(f"\n{phase}")
+            lines += [f"  - {' '.join(text.split())}" for text in texts]
+    return "\n".join(lines)
+
+
+def plan_document(plan: Plan) -> dict[str, Any]:
+    """What `up --dry-run --json` prints."""
+    return {
+        "recipe": plan.recipe.name,
+        "provider": plan.provider,
+        "offer": offer_document(plan.offer, None),
+        "others": [offer_document(other, None) for other in plan.others],
+        "ceiling_usd": f"{plan.ceiling_usd:.2f}",
+        "budget_usd": f"{plan.recipe.budget.max_usd:.2f}",
+        "setup_s": plan.setup_s,
+        "run_s": plan.run_s,
+        "shortened_by_money": plan.shortened_by_money,
+        "guards": list(plan.guards),
+        "worst_case": plan.worst_case,
+        "ship_files": plan.ship_files,
+        "ship_bytes": plan.ship_bytes,
+        "bundle_sha256": plan.bundle_sha256,
+        "steps": [{"phase": phase, "steps": list(texts)} for phase, texts in plan.steps],
+    }
+
+
+def offer_words(offer: Offer) -> str:
+    what = f"{offer.gpu_count}x {offer.gpu}" if offer.gpu else "no GPU"
+    place = f", {offer.place}" if offer.place else ""
+    return (
+        f"{offer.provider} {offer.id}: {what}, {offer.disk_gb} GB{place}, ${offer.usd_per_hour}/h"
+    )
+
+
+def offer_document(offer: Offer, run_usd: Decimal | None) -> dict[str, Any]:
+    return {
+        "provider": offer.provider,
+        "id": offer.id,
+        "gpu": offer.gpu,
+        "gpu_count": offer.gpu_count,
+        "usd_per_hour": format(offer.usd_per_hour, "f"),
+        "run_usd": None if run_usd is None else f"{run_usd:.2f}",
+        "disk_gb": offer.disk_gb,
+        "place": offer.place or None,
+        "cpu_count": offer.cpu_count or None,
+        "memory_gb": offer.memory_gb or None,
+    }

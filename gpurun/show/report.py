@@ -1,0 +1,52 @@
+"""The bill: phase, duration, cost; what was fetched; and that nothing bills any more."""
+
+from decimal import Decimal
+from typing import Any
+
+from gpurun.show.text import Look, duration, local_time, money, size, table
+
+
+def report_text(document: dict[str, Any], look: Look) -> str:
+    """Of a final document; with `timers` in it, also what armed and fired."""
+    phases = document["phases"]
+    total_s = sum(phase["seconds"] for phase in phases)
+    total_usd = sum((Decimal(phase["usd"]) for phase in phases), Decimal(0))
+    rows = [(p["name"], duration(p["seconds"]), money(p["usd"])) for p in phases]
+    rows.append(("total", duration(total_s), money(total_usd)))
+    head, *body, total = table(("PHASE", "DURATION", "COST"), rows, right=(1, 2))
+    lines = [look.paint(head, "bold"), *body, look.paint(total, "bold")]
+    lines += _artifacts(document["artifacts"])
+    for timer in document.get("timers", []):
+        lines.append(_timer(timer))
+    lines.append(_end(document, look))
+    return "\n".join(lines)
+
+
+def _artifacts(artifacts: list[dict[str, Any]]) -> list[str]:
+    if not artifacts:
+        return ["collected nothing"]
+    rows = [(a["path"], size(a["bytes"]), a["sha256"][:12]) for a in artifacts]
+    return ["", *table(("ARTIFACT", "SIZE", "SHA256"), rows, right=(1,)), ""]
+
+
+def _timer(timer: dict[str, Any]) -> str:
+    fired = (
+        f", fired {local_time(timer['fired_at'])} by {timer['fired_by']}"
+        if timer["fired_at"]
+        else ""
+    )
+    return (
+        f"timer {timer['seq']} ({timer['kind']}, {timer['state'].replace('_', ' ')}): "
+        f"{local_time(timer['fires_at'])} / {local_time(timer['ends_at'])}{fired}"
+    )
+
+
+def _end(document: dict[str, Any], look: Look) -> str:
+    spent = money(document["spent_usd"])
+    if document["destroyed_at"]:
+        return look.paint(f"destroyed, {spent}", "green")
+    if document["state"] == "still_billing":
+        return look.paint(f"STILL BILLING, {spent} so far: not proven gone", "red")
+    if document["instance_id"] is None and document["state"] != "active":
+        return f"nothing was rented, {spent}"
+    return f"not destroyed yet, {spent} so far"

@@ -1,0 +1,163 @@
+"""`status`: a table of runs, one run in full, and the line that `up` rewrites while it follows."""
+
+from typing import Any
+
+from gpurun.show.text import NONE, Look, cut, duration, local_time, money, table
+
+HEAD = (
+    "RUN", "RECIPE", "PROVIDER", "GPU", "PHASE", "STATE", "ELAPSED", "$/H",
+    "SPENT", "PROJECTED", "ENDS", "BY", "PROGRESS",
+)  # fmt: skip
+RIGHT = (6, 7, 8, 9)
+SPARE = (2, 3, 11, 6, 7, 1, 12)  # first to go when the page is narrow
+COLOURS = {"still_billing": "red", "failed": "yellow", "deadline": "yellow", "active": "green"}
+LIVE = ("active", "still_billing")
+
+
+def status_text(document: dict[str, Any], look: Look) -> str:
+    runs, orphans = document["runs"], document["orphans"]
+    if not runs and not orphans:
+        return "no runs; `gpurun up RECIPE` starts one, `gpurun recipes` lists recipes"
+    lines: list[str] = []
+    if runs:
+        head, *rows = table(HEAD, [_row(run) for run in runs], look, right=RIGHT, spare=SPARE)
+        lines.append(look.paint(head, "bold"))
+        for run, row in zip(runs, rows, strict=True):
+            lines.append(look.paint(row, COLOURS.get(run["state"], "")))
+    lines += [warning for run in runs for warning in _warnings(run, look)]
+    if orphans:
+        lines += ["", f"orphans, billing under no timer of gpurun (seen {_seen(document)}):"]
+        lines += [f"  {_orphan(orphan)}" for orphan in orphans]
+        lines.append("  end one with `gpurun orphans --kill ID`")
+    return "\n".join(lines)
+
+
+def run_text(run: dict[str, Any], look: Look) -> str:
+    """One run, every figure."""
+    timer, train, forecast = run["timer"], run["train"], run["forecast"]
+    facts = [
+        ("run", f"{run['id']}  ({run['recipe'] or '?'} on {run['provider']})"),
+        ("state", _state(run)),
+        ("phase", run["phase"]),
+        ("elapsed", duration(run["elapsed_s"])),
+        ("box", f"{run['instance_id'] or NONE}  {_gpu(run)}".rstrip()),
+        ("rate", f"${run['usd_per_hour']}/h" if run["usd_per_hour"] else None),
+        ("spent", money(run["spent_usd"])),
+        ("projected", f"{money(run['projected_usd'])} of {money(run['budget_usd'])}"),
+    ]
+    if timer:
+        facts += [("timer", _timer(timer))]
+        facts += [("ends", _ends(timer))]
+    facts += [("guard", _guard(guard)) for guard in run["guards"]]
+    if train:
+        facts += [("train", train_words(train))]
+    if forecast:
+        late = "" if forecast["before_timer"] else ", after its timer: it will be cut short"
+        facts += [
+            ("forecast", f"done at {local_time(forecast['finish_at'])} for another "
+             f"{money(forecast['usd_to_finish'])}{late}")
+        ]  # fmt: skip
+    facts += [("collected", run["collected_at"] and local_time(run["collected_at"]))]
+    facts += [("reason", run["reason"]), ("error", run["error"])]
+    wide = max(len(name) for name, _ in facts)
+    lines = [f"{name:<{wide}}  {value}" for name, value in facts if value]
+    return "\n".join([*lines, *_warnings(run, look)])
+
+
+def progress_line(run: dict[str, Any], last_output: str, look: Look) -> str:
+    """phase, elapsed, money, then what the phase says of itself."""
+    trains = run["train"] and run["phase"] == "train"
+    said = (train_words(run["train"]) if trains else "") or last_output
+    head = f"{run['phase'] or '?':<8} {duration(run['elapsed_s']):>7}  {money(run['spent_usd'])}"
+    return cut(f"{head}  {said}".rstrip(), look)
+
+
+def train_words(train: dict[str, Any]) -> str:
+    step, total = train["step"], train["total_steps"]
+    words = [f"step {step}/{total}" if total else f"step {step}"] if step is not None else []
+    if isinstance(train["loss"], int | float):
+        words.append(f"loss {train['loss']:.4g}")
+    if train["it_per_s"]:
+        words.append(f"{train['it_per_s']:.3g} it/s")
+    if train["gpu_util"] is not None:
+        words.append(f"gpu {train['gpu_util']}%")
+    if train["eta_s"] is not None:
+        words.append(f"eta {duration(train['eta_s'])}")
+    return "  ".join(words)
+
+
+def _row(run: dict[str, Any]) -> tuple[str, ...]:
+    timer = run["timer"] or {}
+    live = run["state"] in LIVE
+    ends = duration(timer["remaining_s"]) if timer else NONE
+    return (
+        run["id"],
+        run["recipe"] or "?",
+        run["provider"] or "?",
+        _gpu(run) or NONE,
+        run["phase"] or "?",
+        run["state"].replace("_", " "),
+        duration(run["elapsed_s"]),
+        run["usd_per_hour"] or NONE,
+        money(run["spent_usd"]),
+        money(run["projected_usd"]) if live else NONE,
+        f"in {ends}" if timer else NONE,
+        (timer.get("effective_by") or "nobody") if timer else NONE,
+        train_words(run["train"]) if run["train"] and live else "",
+    )
+
+
+def _warnings(run: dict[str, Any], look: Look) -> list[str]:
+    lines = []
+    if run["state"] == "still_billing":
+        rate = f"${run['usd_per_hour']}/h" if run["usd_per_hour"] else "money"
+        lines.append(
+            f"{run['id']}: STILL BILLING {rate}: instance {run['instance_id'] or 'unknown'} is not "
+            f"proven gone. Run `gpurun kill {run['id']}`, or end it in the provider's console."
+        )
+    elif run["timer"] and not run["timer"]["effective_by"] and run["started_at"]:
+        lines.append(
+            f"{run['id']}: no guard of its timer is known to be alive. Run `gpurun keeper start`."
+        )
+    return [look.paint(line, "red") for line in lines]
+
+
+def _state(run: dict[str, Any]) -> str:
+    code = f", exit {run['exit_code']}" if run["exit_code"] is not None else ""
+    return f"{run['state'].replace('_', ' ')}{code}"
+
+
+def _gpu(run: dict[str, Any]) -> str:
+    return f"{run['gpu_count']}x {run['gpu']}" if run["gpu"] else ""
+
+
+def _timer(timer: dict[str, Any]) -> str:
+    kind = f"{timer['kind']} " if timer["kind"] else ""
+    return (
+        f"{kind}timer {timer['seq']}: training stops at {local_time(timer['fires_at'])}, "
+        f"the box goes at {local_time(timer['ends_at'])}"
+    )
+
+
+def _ends(timer: dict[str, Any]) -> str:
+    if not timer["effective_by"]:
+        return "not known: no guard is known to be alive"
+    at = local_time(timer["effective_at"])
+    return f"in {duration(timer['remaining_s'])}, at {at}, by the {timer['effective_by']}"
+
+
+def _guard(guard: dict[str, Any]) -> str:
+    money_too = "" if guard["ends_bill"] else ", ends the processes, not the bill"
+    acts = f", acts at {local_time(guard['fires_at'])}" if guard["fires_at"] else ""
+    held = f" (timer {guard['seq']})" if guard["seq"] is not None else ""
+    return f"{guard['name']}: {guard['state']}{held}{acts}{money_too}"
+
+
+def _orphan(orphan: dict[str, Any]) -> str:
+    rate = orphan.get("usd_per_hour")
+    cost = f"${rate}/h" if rate is not None else "unknown rate"
+    return f"{orphan.get('provider')}  {orphan.get('instance_id')}  {orphan.get('label')}  {cost}"
+
+
+def _seen(document: dict[str, Any]) -> str:
+    return local_time(document["orphans_checked_at"])
