@@ -29,7 +29,7 @@ from gpurun.errors import CreateFailedButMade, CreateUnclear, NoCapacity, Provid
 from gpurun.model import Created, Instance, InstanceState, Need, Offer, Order
 from gpurun.provider import Traits
 from gpurun.shell import LocalShell
-from provisioners.local import box, machine, processes, removal
+from provisioners.local import box, machine, processes, removal, strategies
 from provisioners.local.box import Box
 from provisioners.local.containment import STRATEGIES, launch
 from provisioners.local.strategies import CannotContain, Marked
@@ -134,37 +134,38 @@ class Local:
     def shell(self, instance_id: str) -> LocalShell:
         """Enters the box; of one that is stopped it still fetches files."""
         made, home = self._read(instance_id)
-        root = home / "root"
         return LocalShell(
-            root,
-            # Entering a mount namespace loses the directory, so it is named again inside.
-            [*STRATEGIES[made.cage.strategy].enter(made.cage), *_in(root)],
-            machine.environment(root, instance_id, os.environ),
+            home / "root",
+            self._enter(made, home),
+            machine.environment(home / "root", instance_id, os.environ),
             alive=self._is_running(made, home),
         )
 
     def fuse_shell(self, instance_id: str) -> LocalShell:
-        """This machine itself: the fuse is none of the processes that it ends."""
-        home = Path(self.fuse_home(instance_id))
-        return LocalShell(home, env=machine.environment(home, instance_id, os.environ))
-
-    def inside(self, instance_id: str, text: str) -> str:
-        made, home = self._read(instance_id)
-        enter = STRATEGIES[made.cage.strategy].enter(made.cage)
-        return shlex.join([*enter, *_in(home / "root"), "sh", "-c", text])
+        """Of this machine, without the box's mark; there is one also when the box is gone."""
+        self._checked(instance_id)
+        return LocalShell(self._state_dir, env={"PATH": os.environ.get("PATH", os.defpath)})
 
     def fuse_home(self, instance_id: str) -> str:
         home = self._state_dir / "fuses" / self._checked(instance_id)
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         return str(home)
 
+    def inside(self, instance_id: str, text: str) -> str:
+        """Written to the fuse's files, so with an environment that cannot hold a secret."""
+        made, home = self._read(instance_id)
+        path = {"PATH": os.environ.get("PATH", os.defpath)}
+        environment = machine.environment(home / "root", instance_id, path)
+        words = ["env", "-i", *(f"{name}={value}" for name, value in environment.items())]
+        command = shlex.join([*words, *self._enter(made, home), "sh", "-c", text])
+        lives = f"{strategies.lives_script(made.cage.init)}\nlives || exit 1\n"
+        return f"(\n{_same_boot(made, otherwise=1)}{lives}{command}\n)\n"
+
     def self_destroy(self, instance_id: str) -> str:
         """A subshell; status 0 means that no process of the box is left.  Files are not touched."""
         made, _ = self._read(instance_id)
-        boot_id = Path("/proc/sys/kernel/random/boot_id")
-        same_boot = f'[ "$(cat {boot_id})" = {shlex.quote(made.boot_id)} ] || exit 0\n'
         script = STRATEGIES[made.cage.strategy].end_script(made.cage)
-        return f"(\n{same_boot if boot_id.exists() else ''}{script})\n"
+        return f"(\n{_same_boot(made, otherwise=0)}{script})\n"
 
     def salvage(self, instance_id: str) -> Path:
         """Where artifacts went that were not fetched before the end, if there were some."""
@@ -258,6 +259,11 @@ class Local:
             raise ProviderError(f"local: there is no box {instance_id}")
         return made, home
 
+    def _enter(self, made: Box, home: Path) -> list[str]:
+        # Entering a mount namespace loses the directory, so it is named again inside.
+        there = ["sh", "-c", 'cd "$0" && exec "$@"', str(home / "root")]
+        return [*STRATEGIES[made.cage.strategy].enter(made.cage), *there]
+
     def _is_running(self, made: Box, home: Path) -> Callable[[], bool]:
         if made.boot_id != self._clock.boot_id or made.pid_namespace != box.own_namespace():
             return lambda: False
@@ -269,8 +275,11 @@ class Local:
         return instance_id
 
 
-def _in(directory: Path) -> list[str]:
-    return ["sh", "-c", 'cd "$0" && exec "$@"', str(directory)]
+def _same_boot(made: Box, *, otherwise: int) -> str:
+    boot_id = Path("/proc/sys/kernel/random/boot_id")
+    if not boot_id.exists():
+        return ""
+    return f'[ "$(cat {boot_id})" = {shlex.quote(made.boot_id)} ] || exit {otherwise}\n'
 
 
 def _is_label(name: str) -> bool:

@@ -80,14 +80,10 @@ class Namespace:
         return processes.kill([cage.init], ENDING_S, clock) if processes.alive(cage.init) else []
 
     def end_script(self, cage: Cage) -> str:
-        pid, start = cage.init.pid, cage.init.start
         return f"""\
-lives() {{
-  set -- $(sed 's/.*) //' /proc/{pid}/stat 2>/dev/null)
-  [ "${{20:-}}" = {start} ] && [ "$1" != Z ] && [ "$1" != X ]
-}}
+{lives_script(cage.init)}
 lives || exit 0
-kill -KILL {pid} || :
+kill -KILL {cage.init.pid} || :
 for second in 1 2 3 4 5; do lives || exit 0; sleep 1; done
 exit 1
 """
@@ -197,6 +193,16 @@ for second in 1 2 3 4 5; do
 done
 exit 1
 """
+
+
+def lives_script(process: Process) -> str:
+    """A sh function `lives`: whether this very process is there, as far as sh can tell."""
+    return f"""\
+lives() {{
+  [ -d /proc/self ] || {{ kill -0 {process.pid} 2>/dev/null; return; }}
+  set -- $(sed 's/.*) //' /proc/{process.pid}/stat 2>/dev/null)
+  [ "${{20:-}}" = {shlex.quote(process.start)} ] && [ "$1" != Z ] && [ "$1" != X ]
+}}"""
 
 
 def _bearing(label: str) -> list[Process]:
