@@ -79,7 +79,8 @@ def run_timer(
     """The timer of the training.  `spent_usd` holds all of the run's open reservations but this."""
     ceiling_at = _ceiling_at(now, budget.max_usd - spent_usd, usd_per_hour, traits)
     paid_s = (ceiling_at - now).total_seconds() - budget.grace_s
-    if paid_s < min(budget.run_s, LEAST_RUN_S):
+    # A second of slack: what `check_possible` let pass must not fail here by a rounding.
+    if paid_s < min(budget.run_s, LEAST_RUN_S - 1):
         raise BudgetError(
             f"${_usd(spent_usd)} of budget.max_usd ${_usd(budget.max_usd)} is spent or reserved; "
             f"at ${usd_per_hour}/h the rest pays no minute of training. "
@@ -206,7 +207,7 @@ def _ceiling_at(
     """The latest end that `left_usd` can pay, the fuse's margin and the billing tail included."""
     longest_s = Fraction(LONGEST_S)
     if usd_per_hour > 0:
-        paid_s = Fraction(left_usd) / Fraction(usd_per_hour) * 3600
+        paid_s = Fraction(max(left_usd, Decimal(0))) / Fraction(usd_per_hour) * 3600
         longest_s = min(longest_s, paid_s - Fraction(FUSE_MARGIN_S) - Fraction(traits.tail_s))
     return now + timedelta(microseconds=math.floor(longest_s * 1_000_000))
 
