@@ -175,7 +175,7 @@ def test_gone_is_said_exactly_when_a_plain_reading_of_the_rule_says_it(evidence:
 
 
 def _by_the_letter(evidence: Evidence) -> bool:
-    ours = [each for each in (*evidence.listings, *evidence.lookups) if each.account == US]
+    ours = _ours(evidence)
     sightings = [each.began_s for each in ours if _says_alive(each)]
     if evidence.acked_s is None and not (evidence.seen or sightings):
         return False
@@ -191,6 +191,10 @@ def _by_the_letter(evidence: Evidence) -> bool:
     return any(isinstance(each, Lookup) for each in denials) and any(
         max(some) - min(some) >= span_s for some in combinations(lists_s, size)
     )
+
+
+def _ours(evidence: Evidence) -> list[Listing | Lookup]:
+    return [each for each in (*evidence.listings, *evidence.lookups) if each.account == US]
 
 
 def _says_alive(answer: Listing | Lookup) -> bool:
@@ -244,6 +248,14 @@ def test_what_is_dropped_on_the_way_changes_no_verdict(evidence: Evidence) -> No
     assert len(grown.listings) <= 5
     assert len(grown.lookups) <= 2
     assert of_death(grown, GAP_S).gone == of_death(evidence, GAP_S).gone
+    assert grown.seen == (evidence.seen or any(map(_says_alive, _ours(evidence))))
+
+
+def test_three_lists_without_an_acknowledgement_are_kept_among_many() -> None:
+    evidence = BOUGHT
+    for at_s in (0, 55, 61, 62):
+        evidence = evidence.plus(absent(at_s))
+    assert of_death(evidence.plus(no(63)), GAP_S).gone
 
 
 @given(evidences)
