@@ -8,7 +8,8 @@ WINDOWS = "gpurun runs on Linux and macOS; on Windows use it inside WSL (wsl --i
 def main() -> None:
     """The entry point `gpurun`."""
     if sys.platform == "win32":
-        sys.exit(WINDOWS)
+        print(WINDOWS, file=sys.stderr)
+        sys.exit(2)
     from gpurun.cli.app import run
 
     sys.exit(run(sys.argv[1:]))

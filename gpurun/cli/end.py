@@ -39,7 +39,7 @@ def kill(
     documents = [glance.run_document(home(), run_id, now()) for run_id in dict.fromkeys(ids)]
     live = [document["id"] for document in documents if document["state"] in LIVE]
     if live:
-        consent(f"End {_count(len(live))}: {', '.join(live)}?", yes)
+        consent(f"end {_count(len(live))} ({', '.join(live)})", yes)
     results = {d["id"]: _result(d, _already(d)) for d in documents if d["id"] not in live}
     for run_id, said in _send(live, collect=not no_collect).items():
         results[run_id] = _wait(run_id, said)

@@ -90,7 +90,7 @@ def _kill(instance_id: str, found: list[Orphan], yes: bool, as_json: bool) -> No
     if len(named) != 1:
         many = "several providers show" if named else "no provider shows"
         raise UsageError(f"{many} an orphan {instance_id}; `gpurun orphans` lists them")
-    consent(f"End {named[0].label} ({named[0].provider} {instance_id})? It is not of a run.", yes)
+    consent(f"end {named[0].label} ({named[0].provider} {instance_id}), of no run of ours", yes)
     engine.kill_orphan(named[0].provider, instance_id, configuration.load())
     if as_json:
         print_json({"orphans": [orphan_document(named[0])], "ended": True})

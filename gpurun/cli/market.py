@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Annotated
 
@@ -65,7 +66,7 @@ def listed(context: typer.Context, as_json: AsJson = False) -> None:
     if context.invoked_subcommand is not None:
         return
     from gpurun.recipe import bundled
-    from gpurun.show import table
+    from gpurun.show import Look, cut, table
 
     found = bundled()
     if as_json:
@@ -73,7 +74,7 @@ def listed(context: typer.Context, as_json: AsJson = False) -> None:
         print_json({"recipes": documents})
         return
     for line in table(("RECIPE", "IS"), [(name, what) for name, _, what in found]):
-        tell(line)
+        tell(cut(line, Look.of(sys.stdout)))
 
 
 @recipes.command()

@@ -57,7 +57,7 @@ def extend(
     document = glance.run_document(home(), run_id, now())
     more = cents(cost(dollars(document["usd_per_hour"]), seconds))
     consent(
-        f"Extend run {run_id} by {show.duration(seconds)}, for up to {show.money(more)} more?", yes
+        f"extend run {run_id} by {show.duration(seconds)}, for up to {show.money(more)} more", yes
     )
     said = engine.extend(run_id, seconds, configuration.load())
     if as_json:

@@ -65,15 +65,15 @@ def at_terminal() -> bool:
 def need_consent(what: str, yes: bool) -> None:
     """Without a terminal nobody can be asked: then what costs or destroys takes --yes."""
     if not yes and not at_terminal():
-        raise UsageError(f"{what} needs --yes where nobody can be asked; nothing was done")
+        raise UsageError(f"{what} takes --yes where nobody can be asked; nothing was done")
 
 
-def consent(question: str, yes: bool) -> None:
+def consent(what: str, yes: bool) -> None:
     """Ask, unless it was answered beforehand; anything but yes is no."""
-    need_consent("this", yes)
+    need_consent(f"to {what}", yes)
     if yes:
         return
-    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    print(f"{what[0].upper()}{what[1:]}? [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise UsageError("not confirmed; nothing was done")
 

@@ -73,7 +73,7 @@ def up(
             tell(show.plan_text(plan, steps=True))
         return
     say(show.plan_text(plan, steps=False))
-    consent(f"Rent it for at most {show.money(plan.ceiling_usd)}?", yes)
+    consent(f"rent it for at most {show.money(plan.ceiling_usd)}", yes)
     run_id = engine.begin(plan, known)
     if detach:
         _say_begun(run_id, as_json)
@@ -148,7 +148,7 @@ def _plan(
                 "environment or in the settings' [secrets]; nothing was rented"
             )
     if ask:
-        need_consent("`gpurun up` may cost money: it", yes=False)
+        need_consent("to rent, which may cost money,", yes=False)
     plans, errors = [], []
     for name, recipe in recipes.items():
         try:

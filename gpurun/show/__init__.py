@@ -6,10 +6,11 @@ Plain text.  Colour only on a terminal and without NO_COLOR; an id is never cut.
 from gpurun.show.plan import plan_document, plan_text
 from gpurun.show.report import report_text
 from gpurun.show.status import progress_line, run_text, status_text
-from gpurun.show.text import Look, duration, local_time, money, size, table
+from gpurun.show.text import Look, cut, duration, local_time, money, size, table
 
 __all__ = [
     "Look",
+    "cut",
     "duration",
     "local_time",
     "money",

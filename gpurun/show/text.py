@@ -53,11 +53,10 @@ def duration(seconds: float | None) -> str:
 
 
 def local_time(iso: str | None) -> str:
-    """An instant of a document on the reader's own clock; the date only when it is not today's."""
+    """An instant of a document on the reader's own clock, with its day: a run may take weeks."""
     if iso is None:
         return NONE
-    moment = datetime.fromisoformat(iso).astimezone()
-    return f"{moment:%H:%M:%S}"
+    return f"{datetime.fromisoformat(iso).astimezone():%b %d %H:%M:%S}"
 
 
 def size(count: int) -> str:

@@ -1,0 +1,1 @@
+"""Benchmarks are modules: `python -m benchmarks.cli`, each beside its floor in the same run."""
