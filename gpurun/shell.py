@@ -105,8 +105,9 @@ class LocalShell:
         except OSError as error:  # the box's directory or what enters it went away
             return Result(UNKNOWN_OUTCOME, f"{error}\n")
         conversation = _Conversation(process, stdin, on_line)
-        exited = conversation.to_the_end(timeout_s)
-        if exited not in (0, TIMED_OUT) and not self._alive():
+        # Asked again: whoever ended the box meanwhile may not have seen this process.
+        exited = conversation.to_the_end(timeout_s if self._alive() else 0)
+        if exited != 0 and not self._alive():
             exited = UNKNOWN_OUTCOME
         return Result(exited, conversation.output())
 

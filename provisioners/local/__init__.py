@@ -193,8 +193,8 @@ class Local:
     def _make(self, order: Order) -> None:
         home = self._boxes / order.label
         home.mkdir(mode=0o700)
-        for name in ("home", "tmp", ".gpurun"):
-            (home / "root" / name).mkdir(parents=True)
+        for name in ("root", "root/home", "root/tmp", "root/.gpurun"):
+            (home / name).mkdir()
         started = launch(self._strategies, order.label)
         try:
             Box(
@@ -206,7 +206,8 @@ class Local:
                 gpu=order.offer.gpu,
                 gpu_count=order.offer.gpu_count,
             ).write(home / "box.json")
-            if (home / "ending").exists():
+            # Both: when a destroyer has taken the directory away, `ending` is not there either.
+            if (home / "ending").exists() or not (home / "box.json").exists():
                 raise OSError(f"{order.label} was destroyed while it was made")
             started.go()
         except BaseException:

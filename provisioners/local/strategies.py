@@ -3,6 +3,7 @@
 import os
 import shlex
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -116,20 +117,14 @@ class Slice:
         return ["env", *bus, *self.around(cage.label), "env", *forget]
 
     def end(self, cage: Cage, clock: Clock) -> list[Process]:
-        directory = Path(cage.cgroup)
         found: list[Process] = []
         for _ in range(ROUNDS):
-            try:
-                lists = [path.read_text() for path in directory.rglob("cgroup.procs")]
-                found = [p for pid in " ".join(lists).split() if (p := processes.find(int(pid)))]
-                if not found:
-                    return []
-                (directory / "cgroup.kill").write_text("1")
-            except OSError as error:
-                if not directory.exists():
-                    return []
-                raise CannotContain(f"{directory}: {error}") from error
-            if left := processes.kill(found, ENDING_S, clock):
+            # A command that is just being started is marked before it is in the slice.
+            found = _members(cage.cgroup) + _bearing(cage.label)
+            with suppress(OSError):  # the slice vanishes with its last process
+                (Path(cage.cgroup) / "cgroup.kill").write_text("1")
+            left = processes.kill(found, ENDING_S, clock)
+            if left or not found:
                 return left
         return found
 
@@ -214,6 +209,14 @@ def _bearing(label: str) -> list[Process]:
     while more := {p.pid for p in table if p.parent in ours and p.pid not in ours}:
         ours |= more
     return [process for process in table if process.pid in ours - {os.getpid()}]
+
+
+def _members(cgroup: str) -> list[Process]:
+    pids = []
+    for directory, _, _ in os.walk(cgroup):
+        with suppress(OSError):  # a scope ends while it is read
+            pids += Path(directory, "cgroup.procs").read_text().split()
+    return [p for pid in pids if (p := processes.find(int(pid))) and not p.dead]
 
 
 def _slice(label: str) -> str:

@@ -18,7 +18,9 @@ from provisioners.local import Local, processes, strategies
 from tests.contract import LABEL, order
 from tests.provisioners.local.boxes import (
     CLOCK,
+    NAP,
     RATE,
+    outer_pids,
     rent,
     wait_for,
 )
@@ -162,3 +164,22 @@ def test_two_destroyers_do_not_trip_over_each_other(any_cloud: Local, tmp_path: 
         path.name: path.read_text().strip() for path in any_cloud.salvage(LABEL).rglob("[0-9]*")
     }
     assert saved == {str(number): str(number) for number in range(1, 301)}
+
+
+def test_a_command_that_begins_while_its_box_is_destroyed_does_not_survive_it(
+    cloud: Local, tmp_path: Path
+) -> None:
+    for number in range(8):
+        label = f"{LABEL}{number}"
+        shell = rent(cloud, label)
+        codes: list[int] = []
+        commanding = threading.Thread(
+            target=lambda shell=shell, codes=codes: codes.append(
+                shell.run(f"exec {NAP}", timeout_s=60).exited
+            )
+        )
+        commanding.start()
+        cloud.destroy(label)
+        commanding.join(30)
+        assert codes == [-1]
+        wait_for(lambda: not outer_pids(NAP))
