@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from remote.config import PretrainConfig
-from remote.dataset.batches import TrainingIteration, nominal_steps, test_batches
+from remote.dataset.batches import TrainingIteration, evaluation_batches, nominal_steps
 from remote.dataset.layout import DatasetError, Split, open_split
 from remote.models.build import build_model, forward_dtype
 from remote.overrides import ConfigError
@@ -66,7 +66,7 @@ def make_plan(config: PretrainConfig, ranks: Ranks) -> Plan:
         iterations=config.iterations,
         evaluations=max(config.iterations - config.min_eval_interval, 0) if test else 0,
         batches_per_evaluation=(
-            test_batches(test, batch_size=config.global_batch_size) if test else 0
+            evaluation_batches(test, batch_size=config.global_batch_size) if test else 0
         ),
     )
 
@@ -83,7 +83,9 @@ def iteration_of(config: PretrainConfig, split: Split, number: int) -> TrainingI
 
 def describe(config: PretrainConfig, plan: Plan, ranks: Ranks) -> list[str]:
     """The lines of `--check`."""
-    model = build_model(config, plan.train, torch.device("meta"))
+    meta = torch.device("meta")
+    with meta:  # sizes only: neither memory nor random numbers are used
+        model = build_model(config, plan.train, meta)
     parameters = sum(p.numel() for p in model.parameters())
     table = plan.train.num_puzzle_identifiers * config.arch.puzzle_emb_ndim
     exactly = "" if plan.exact or config.max_steps else " (estimate)"

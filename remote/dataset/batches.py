@@ -89,7 +89,7 @@ def nominal_steps(split: Split, *, batch_size: int, epochs: int) -> int:
     return int(epochs * split.groups * split.mean_puzzle_examples / batch_size)
 
 
-def test_batches(split: Split, *, batch_size: int) -> int:
+def evaluation_batches(split: Split, *, batch_size: int) -> int:
     return -(-len(split.inputs) // batch_size)
 
 

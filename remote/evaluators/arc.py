@@ -93,12 +93,15 @@ class ARC:
         for name, puzzle in self._puzzles.items():
             pairs = puzzle["test"]
             submission[name] = []
+            right = dict.fromkeys(self._pass_ks, 0)
             for pair in pairs:
                 answers = ranking.get((name, _digest(_grid(pair["input"]))), [])
-                right = _digest(_grid(pair["output"]))
+                label = _digest(_grid(pair["output"]))
                 for k in self._pass_ks:
-                    scores[k] += (right in answers[:k]) / len(pairs)
+                    right[k] += label in answers[:k]
                 submission[name].append(self._attempt([grids[key] for key in answers]))
+            for k in self._pass_ks:
+                scores[k] += right[k] / len(pairs)
         directory.mkdir(parents=True, exist_ok=True)
         partial = directory / "submission.json.tmp"
         partial.write_text(json.dumps(submission))

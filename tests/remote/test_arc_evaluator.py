@@ -1,0 +1,169 @@
+"""Votes, pass@K and submission.json, on answers made up from the right ones."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from remote.dataset.layout import Split, open_split
+from remote.evaluators import make
+from remote.evaluators.arc import ARC
+from remote.overrides import ConfigError
+
+
+@pytest.fixture(scope="module")
+def test_split(small_set: Path) -> Split:
+    return open_split(small_set, "test")
+
+
+def answer(
+    evaluator: ARC, split: Split, preds: np.ndarray, confidence: np.ndarray, rows: np.ndarray
+) -> None:
+    owners = np.searchsorted(split.puzzle_indices, rows, side="right") - 1
+    evaluator.update(
+        examples=rows,
+        puzzle_identifiers=split.puzzle_identifiers[owners],
+        inputs=split.inputs[rows].astype(np.int32),
+        preds=preds[rows].astype(np.int32),
+        q_halt_logits=confidence[rows],
+    )
+
+
+def submission(directory: Path) -> dict:
+    return json.loads((directory / "submission.json").read_text())
+
+
+def test_right_answers_score_one_at_every_k(
+    small_set: Path, test_split: Split, tmp_path: Path
+) -> None:
+    (evaluator,) = make([{"name": "arc@ARC"}], small_set)
+    evaluator.begin()
+    every = np.arange(len(test_split.inputs))
+    answer(evaluator, test_split, test_split.labels, np.zeros(len(every)), every)
+    scores = evaluator.result([evaluator.state()], tmp_path)
+    assert scores == {f"ARC/pass@{k}": 1.0 for k in (1, 2, 5, 10, 100, 1000)}
+    puzzles = json.loads((small_set / "test_puzzles.json").read_text())
+    expected = {n: [pair["output"] for pair in p["test"]] for n, p in puzzles.items()}
+    for attempt in ("attempt_1", "attempt_2"):  # one candidate only: it is handed in twice
+        found = {n: [pair[attempt] for pair in pairs] for n, pairs in submission(tmp_path).items()}
+        assert found == expected
+
+
+def test_a_pair_without_answer_keeps_its_slot(
+    small_set: Path, test_split: Split, tmp_path: Path
+) -> None:
+    puzzles = json.loads((small_set / "test_puzzles.json").read_text())
+    assert any(len(puzzle["test"]) > 1 for puzzle in puzzles.values())
+    (evaluator,) = make([{"name": "arc@ARC"}], small_set)
+    evaluator.begin()
+    # Only the last pair of each augmentation is answered.
+    last = test_split.puzzle_indices[1:] - 1
+    answer(evaluator, test_split, test_split.labels, np.zeros(len(test_split.inputs)), last)
+    scores = evaluator.result([evaluator.state()], tmp_path)
+    for name, puzzle in puzzles.items():
+        attempts = submission(tmp_path)[name]
+        assert len(attempts) == len(puzzle["test"])
+        assert attempts[-1]["attempt_1"] == puzzle["test"][-1]["output"]
+        assert all(a == {"attempt_1": [[0]], "attempt_2": [[0]]} for a in attempts[:-1])
+    share = np.mean([1 / len(puzzle["test"]) for puzzle in puzzles.values()])
+    assert scores["ARC/pass@1"] == pytest.approx(share)
+
+
+def test_votes_count_first_and_confidence_breaks_ties(
+    small_set: Path, test_split: Split, tmp_path: Path
+) -> None:
+    """Each pair is asked three times.  Two right answers win over one wrong, confident one; where
+    all three are wrong and different, the confident ones are handed in."""
+    (evaluator,) = make([{"name": "arc@ARC"}], small_set)
+    rows = np.arange(len(test_split.inputs))
+    owners = np.searchsorted(test_split.puzzle_indices, rows, side="right") - 1
+    turn = owners % 3  # which augmentation of its group; each group has three
+    preds, confidence = test_split.labels.copy(), np.zeros(len(rows))
+    preds[turn == 2] = single_cell(5)
+    confidence[turn == 2] = 9.0
+    evaluator.begin()
+    answer(evaluator, test_split, preds, confidence, rows)
+    scores = evaluator.result([evaluator.state()], tmp_path)
+    assert scores["ARC/pass@1"] == 1.0
+
+    for augmentation, colour in enumerate((0, 1, 2)):  # colours change with the augmentation
+        preds[turn == augmentation] = single_cell(0, side=colour + 1)
+        confidence[turn == augmentation] = (-1.0, 3.0, 1.0)[augmentation]
+    evaluator.begin()
+    answer(evaluator, test_split, preds, confidence, rows)
+    scores = evaluator.result([evaluator.state()], tmp_path)
+    assert scores["ARC/pass@1000"] == 0.0
+    for attempts in submission(tmp_path).values():
+        assert [len(attempts[0][f"attempt_{n}"]) for n in (1, 2)] == [2, 3]
+
+
+@pytest.mark.parametrize("world_size", [2, 4])
+def test_any_number_of_ranks_hands_in_the_same_file(
+    world_size: int, small_set: Path, test_split: Split, tmp_path: Path
+) -> None:
+    random = np.random.Generator(np.random.Philox(4))
+    rows = np.arange(len(test_split.inputs))
+    sides = random.integers(1, 4, len(rows))  # few different answers: many ties
+    preds = np.stack([single_cell(0, side=int(side)) for side in sides])
+    confidence = random.integers(0, 2, len(rows)).astype(float)
+    files = []
+    for shares in ([rows], [rows[rank::world_size] for rank in range(world_size)]):
+        states = []
+        for share in shares:
+            (evaluator,) = make([{"name": "arc@ARC"}], small_set)
+            evaluator.begin()
+            answer(evaluator, test_split, preds, confidence, share)
+            states.append(evaluator.state())
+        evaluator.result(states, tmp_path / str(len(states)))
+        files.append((tmp_path / str(len(states)) / "submission.json").read_bytes())
+    assert files[0] == files[1]
+
+
+@pytest.mark.parametrize("aggregated", [False, True])
+def test_votes_of_earlier_evaluations_count_only_if_asked_for(
+    aggregated: bool, small_set: Path, test_split: Split, tmp_path: Path
+) -> None:
+    (evaluator,) = make([{"name": "arc@ARC", "aggregated_voting": aggregated}], small_set)
+    rows = np.arange(len(test_split.inputs))
+    evaluator.begin()
+    answer(evaluator, test_split, test_split.labels, np.full(len(rows), 5.0), rows)
+    (resumed,) = make([{"name": "arc@ARC", "aggregated_voting": aggregated}], small_set)
+    resumed.restore(evaluator.state())
+    resumed.begin()
+    wrong = np.stack([single_cell(0)] * len(rows))
+    answer(resumed, test_split, wrong, np.zeros(len(rows)), rows)
+    scores = resumed.result([resumed.state()], tmp_path)
+    assert scores["ARC/pass@2"] == (1.0 if aggregated else 0.0)
+
+
+def test_blank_rows_have_no_vote(small_set: Path, test_split: Split) -> None:
+    (evaluator,) = make([{"name": "arc@ARC"}], small_set)
+    evaluator.begin()
+    evaluator.update(
+        examples=np.array([-1]),
+        puzzle_identifiers=np.array([0]),
+        inputs=test_split.inputs[:1],
+        preds=test_split.labels[:1],
+        q_halt_logits=np.zeros(1),
+    )
+    assert evaluator.state()["votes"] == []
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({"name": "arc@ACR"}, "no evaluator arc@ACR; there is arc@ARC"),
+        ({"name": "arc@ARC", "agregated_voting": True}, "the nearest is aggregated_voting"),
+    ],
+)
+def test_a_misspelt_evaluator_is_an_error(entry: dict, message: str, small_set: Path) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make([entry], small_set)
+
+
+def single_cell(colour: int, side: int = 1) -> np.ndarray:
+    """A prediction: a square of one colour.  Black is mapped to itself by every augmentation."""
+    canvas = np.zeros((30, 30), np.uint8)
+    canvas[:side, :side] = colour + 2
+    return canvas.reshape(900)
