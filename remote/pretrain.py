@@ -10,6 +10,7 @@ import logging
 import signal
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
@@ -61,7 +62,6 @@ class Run:
     def __init__(self, config: PretrainConfig, plan: Plan, ranks: Ranks) -> None:
         self._config, self._plan, self._ranks = config, plan, ranks
         self._stop = False
-        signal.signal(signal.SIGTERM, self._asked_to_stop)
         self._evaluators = evaluators.make(config.evaluators, _evaluated_data(config))
         self._training = Training(config, plan.train, ranks, schedule_steps=plan.schedule_steps)
         if config.load_checkpoint:
@@ -75,7 +75,7 @@ class Run:
         training, config = self._training, self._config
         if self._ranks.first:
             log.info("\n".join(describe(config, self._plan, self._ranks)))
-        with contextlib.closing(self._report):
+        with contextlib.closing(self._report), _on_sigterm(self._ask_to_stop):
             while training.iteration <= config.iterations:
                 resumed_at_its_end = not self._train_iteration()
                 if self._stop:
@@ -146,8 +146,22 @@ class Run:
         path = checkpoint.save(self._training, self._config, self._ranks, votes)
         self._report.event("checkpoint", self._training.step, {"path": str(path)})
 
-    def _asked_to_stop(self, signum: int, frame: FrameType | None) -> None:
+    def _ask_to_stop(self) -> None:
         self._stop = True
+
+
+@contextlib.contextmanager
+def _on_sigterm(act: Callable[[], None]) -> Iterator[None]:
+    """Undone afterwards: a handler that outlived the run would keep its process group alive."""
+
+    def handle(signum: int, frame: FrameType | None) -> None:
+        act()
+
+    before = signal.signal(signal.SIGTERM, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _evaluated_data(config: PretrainConfig) -> Path:
