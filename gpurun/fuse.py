@@ -57,6 +57,7 @@ def arm(
     """Hand the timer to the fuse, and start its process if none lives; what it then holds.
 
     A seq that is not greater is not taken: compare `state.seq`.  None: the outcome is not known.
+    A process that lives already keeps the texts that it was started with.
     """
     text = script(home, timer.label, self_destroy, terminate, margin_s, term_delay_s)
     now = clock.now()

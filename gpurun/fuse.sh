@@ -9,7 +9,8 @@ term_delay_s=@term_delay_s@
 self_destroy=@self_destroy@
 terminate=@terminate@
 last_resort=@last_resort@
-setsid=$(command -v setsid)
+# Not every busybox has nohup, and a Mac has no setsid.
+detached=$(command -v setsid || command -v nohup)
 case $0 in fuse.sh) ;; *) mkdir -p @home@ && cd @home@ || exit 9 ;; esac
 
 # The clocks set a variable rather than print: a fork each second is most of what a fuse costs.
@@ -100,11 +101,12 @@ claim() {
 
 nap() { # SECONDS, or until a signal says that the file is new
     sleep "$1" &
-    wait $!
+    [ -n "$woken" ] || wait $!
+    woken=
 }
 
 bounded() { # SECONDS TEXT: run it in its own session, for so long at most
-    (cd / && exec $setsid sh -c "$2") < /dev/null > /dev/null 2>&1 &
+    (cd / && exec $detached sh -c "$2") < /dev/null > /dev/null 2>&1 &
     child=$! waited=0
     while kill -0 "$child" 2>/dev/null && [ "$waited" -lt "$1" ]; do
         sleep 1
@@ -127,12 +129,13 @@ fire() { # one attempt; the next in 5, 10, 20, 40, 60, 60 ... s
 }
 
 run() {
-    trap : HUP INT TERM USR1
+    trap : HUP INT TERM
+    trap woken=1 USR1
     { echo -1000 > /proc/$$/oom_score_adj; } 2>/dev/null
     ! alive || exit 0
     claim
     boot_key
-    seq=0 ends=0 status=armed termed= failures=0 pause=0
+    seq=0 ends=0 status=armed woken= termed= failures=0 pause=0
     while :; do
         if alive; then [ "$pid" = $$ ] || exit 0; else claim; fi
         load
@@ -146,7 +149,7 @@ run() {
             to_fire=$((left + margin_s))
             if [ -z "$termed" ] && [ "$to_term" -le 0 ]; then
                 termed=1
-                (cd / && exec $setsid sh -c "$terminate") < /dev/null > /dev/null 2>&1 &
+                (cd / && exec $detached sh -c "$terminate") < /dev/null > /dev/null 2>&1 &
             fi
             if [ "$to_fire" -le 0 ]; then # by the file as it was read just now
                 [ "$pause" -gt 0 ] || fire
@@ -164,7 +167,7 @@ run() {
 
 begin() { # one process, in a session of its own
     ! alive || return 0
-    nohup $setsid sh fuse.sh run < /dev/null > /dev/null 2>&1 &
+    $detached sh fuse.sh run < /dev/null > /dev/null 2>&1 &
 }
 
 newer() { # SEQ FIRES ENDS: a greater seq; or the same timer, to be measured anew after a reboot
@@ -197,10 +200,11 @@ arm() { # SEQ FIRES ENDS LEFT NOW
     if newer "$1" "$2" "$3"; then
         save "$1 $label $2 $3 $4 ${up_s:-0} $key $((wall_now - $5))"
     fi
+    if read_file && [ "$n_fires" = disarmed ]; then report && return; fi
     begin
     ! alive || kill -USR1 "$pid" 2>/dev/null
     tries=0
-    until held && [ "$b_seq" -ge "$1" ] || [ "$tries" -ge 60 ]; do
+    until held && [ "$b_seq" -ge "$1" ] || [ "$tries" -ge 120 ]; do
         short
         tries=$((tries + 1))
     done
