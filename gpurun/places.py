@@ -84,6 +84,13 @@ class Places:
     def run_lock(self, run_id: str) -> Path:
         return self.root / "runs" / f"{_checked(run_id)}.lock"
 
+    def free_reserve(self, trouble: str) -> bool:
+        """Give the room that was kept back to the journal, if a full disk is the trouble."""
+        if "full" not in trouble or not self.reserve.exists():
+            return False
+        self.reserve.unlink(missing_ok=True)
+        return True
+
     def ensure(self) -> "Places":
         """Make the state directory, closed to others, and prove that it can be written."""
         try:

@@ -1,5 +1,6 @@
 """May this state directory be bought from?  Killing never asks (protocol F37-F42, F75)."""
 
+import shutil
 import subprocess
 from datetime import UTC, datetime, timedelta
 
@@ -40,6 +41,22 @@ def _check_clock(journal: Journal) -> None:
         )
 
 
+def require_room(places: Places) -> None:
+    """Before anything is asked of a provider: a full disk cannot take the journal of a purchase."""
+    root = places.root
+    while not root.exists():
+        root = root.parent
+    if shutil.disk_usage(root).free < RESERVE_BYTES and not places.reserve.exists():
+        raise _no_room(places, "no space left")
+
+
+def _no_room(places: Places, why: str) -> UsageError:
+    return UsageError(
+        f"{places.root} has no room for the journal ({why}): nothing was rented. "
+        "Free some space, or set GPURUN_HOME to another disk."
+    )
+
+
 def _keep_reserve(places: Places) -> None:
     """Room that is freed when the disk is full, so that an ending can still be written."""
     try:
@@ -48,10 +65,7 @@ def _keep_reserve(places: Places) -> None:
             partial.write_bytes(b"\0" * RESERVE_BYTES)
             partial.replace(places.reserve)
     except OSError as error:
-        raise UsageError(
-            f"{places.root} has no room for the journal ({error.strerror}): nothing was rented. "
-            "Free some space, or set GPURUN_HOME to another disk."
-        ) from error
+        raise _no_room(places, str(error.strerror)) from error
 
 
 def _check_file_system(places: Places) -> None:

@@ -1,11 +1,14 @@
 """`kill`: collect, destroy, prove; of what is gone it says so, and succeeds."""
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gpurun.cli.talk import AsJson, Interrupted, Yes, consent, home, now, print_json, run_ids, say
 from gpurun.errors import StillBilling, UsageError
+
+if TYPE_CHECKING:
+    from gpurun.engine import Killing
 
 LIVE = ("active", "still_billing")
 
@@ -41,12 +44,12 @@ def kill(
     if live:
         consent(f"end {_count(len(live))} ({', '.join(live)})", yes)
     results = {d["id"]: _result(d, _already(d)) for d in documents if d["id"] not in live}
-    for run_id, said in _send(live, collect=not no_collect).items():
-        results[run_id] = _wait(run_id, said)
+    for run_id, killing in _send(live, collect=not no_collect).items():
+        results[run_id] = _wait(run_id, killing)
     _print([results[document["id"]] for document in documents], as_json)
 
 
-def _send(live: list[str], *, collect: bool) -> dict[str, str]:
+def _send(live: list[str], *, collect: bool) -> "dict[str, Killing]":
     """Every run is told before any is waited for.  One that cannot be told stops no other."""
     if not live:
         return {}
@@ -59,16 +62,26 @@ def _send(live: list[str], *, collect: bool) -> dict[str, str]:
     for run_id in live:
         try:
             said[run_id] = engine.kill(run_id, collect=collect, settings=settings)
-            say(said[run_id])
+            say(said[run_id].said)
         except GpurunError as error:
             failed.append(error)
             say(f"gpurun: {error}")
     if failed and not said:
         raise failed[0]
-    return said | {run_id: str(failed[0]) for run_id in live if run_id not in said}
+    unsent = engine.Killing(str(failed[0]) if failed else "", proven=False)
+    return said | {run_id: unsent for run_id in live if run_id not in said}
 
 
-def _wait(run_id: str, said: str) -> dict[str, Any]:
+def _wait(run_id: str, killing: "Killing") -> dict[str, Any]:
+    if killing.proven:  # by the black box: the journal may never hear of it
+        return {
+            "id": run_id,
+            "state": "killed",
+            "exit_code": None,
+            "spent_usd": None,
+            "destroyed_at": None,
+            "said": f"run {run_id}: {killing.said}",
+        }
     from gpurun.cli.follow import Follower
 
     try:
@@ -77,15 +90,8 @@ def _wait(run_id: str, said: str) -> dict[str, Any]:
         raise Interrupted(
             f"run {run_id} goes on ending; `gpurun status {run_id}` shows when it is proven gone"
         ) from None
-    if document is None:  # ended by the black box, within engine.kill
-        return {
-            "id": run_id,
-            "state": "killed",
-            "exit_code": None,
-            "spent_usd": None,
-            "destroyed_at": None,
-            "said": said,
-        }
+    if document is None:
+        raise UsageError(f"no run {run_id} in the journal; `gpurun status --all` lists them")
     from gpurun import show
 
     spent = show.money(document["spent_usd"])

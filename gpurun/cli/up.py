@@ -188,7 +188,7 @@ def _leave_unless_killed(run_id: str, follower: Follower) -> None:
     from gpurun import engine
     from gpurun import settings as configuration
 
-    say(engine.kill(run_id, collect=True, settings=configuration.load()))
+    say(engine.kill(run_id, collect=True, settings=configuration.load()).said)
 
 
 def _goes_on(document: dict[str, Any]) -> str:

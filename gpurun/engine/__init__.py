@@ -1,11 +1,20 @@
 """The engine: one run, from its offer to the proof that it is gone."""
 
-from gpurun.engine.control import begin, extend, kill, kill_everything_in_blackbox, pull, resume
+from gpurun.engine.control import (
+    Killing,
+    begin,
+    extend,
+    kill,
+    kill_everything_in_blackbox,
+    pull,
+    resume,
+)
 from gpurun.engine.plan import Plan, plan
 from gpurun.engine.survey import Finding, Orphan, doctor, doctor_of_box, kill_orphan, orphans
 
 __all__ = [
     "Finding",
+    "Killing",
     "Orphan",
     "Plan",
     "begin",

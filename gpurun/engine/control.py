@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 import subprocess
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -65,6 +65,7 @@ def begin(plan: Plan, settings: Settings) -> str:
             collected_at=None,
         )
     )
+    keeper.summon(places)  # it also ends what this driver may leave behind
     spawn.detached("gpurun.engine", run_id, log=places.run_dir(run_id) / "driver.log")
     return run_id
 
@@ -85,16 +86,30 @@ def resume(run_id: str, settings: Settings) -> None:
         )
 
 
-def kill(run_id: str, *, collect: bool, settings: Settings) -> str:
-    """End a run; returns one sentence.  Works without a journal, from the black box."""
+@dataclass(frozen=True, slots=True)
+class Killing:
+    """What `kill` has done so far."""
+
+    said: str
+    proven: bool  # gone already; else driver and keeper go on, and the journal tells
+
+
+def kill(run_id: str, *, collect: bool, settings: Settings) -> Killing:
+    """End a run.  Works without a journal, from the black box."""
     places, clock = Places(settings.state_dir), SystemClock()
     try:
-        return _kill_by_journal(run_id, collect, places, settings, clock)
-    except (StoreError, UsageError) as error:  # unusable, or restored from before this run
+        try:
+            said = _kill_by_journal(run_id, collect, places, settings, clock)
+        except StoreError as error:
+            if not places.free_reserve(str(error)):
+                raise
+            said = _kill_by_journal(run_id, collect, places, settings, clock)
+        return Killing(said, False)
+    except (StoreError, UsageError):  # unusable, or restored from before this run
         charges = [c for c in _blackbox_charges(places) if f"-{run_id}-" in c.label]
         if not charges:
             raise
-        return f"{error} {_kill_by_blackbox(charges, settings, clock)}"
+        return Killing(_kill_by_blackbox(charges, settings, clock), True)
 
 
 def kill_everything_in_blackbox(settings: Settings) -> str:

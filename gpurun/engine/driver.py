@@ -5,6 +5,7 @@ It reads where the run stands from the journal and goes on from there, so that a
 """
 
 import traceback
+from contextlib import suppress
 from pathlib import Path
 
 from gpurun.clock import Clock
@@ -217,4 +218,5 @@ class Driver:
         self._ctx.journal.runs.show_phase(self._ctx.run.id, phase)
 
     def _say(self, text: str) -> None:
-        self._steps_log.write(text.rstrip() + "\n")
+        with suppress(OSError):  # a full disk must not end a training
+            self._steps_log.write(text.rstrip() + "\n")

@@ -12,9 +12,11 @@ from gpurun.engine.rent import need_of
 from gpurun.errors import NoOffer
 from gpurun.model import Offer
 from gpurun.phases import ORDER, PHASES, Facts
+from gpurun.places import Places
 from gpurun.provider import Provisioner
 from gpurun.recipe import Recipe
 from gpurun.settings import Settings
+from gpurun.trust import require_room
 from gpurun.wiring import provisioner
 
 # Phases that the engine performs itself, in words, for `--dry-run`.
@@ -61,6 +63,7 @@ def plan(
     clock: Clock,
 ) -> Plan:
     """Raises NoOffer, BudgetError, UsageError or ProviderError before anything is written."""
+    require_room(Places(settings.state_dir))
     cloud = provisioner(provider, settings, clock)
     budget = budget_of(recipe)
     offers = [o for o in cloud.offers(need_of(recipe)) if offer_id in (None, o.id)]

@@ -4,6 +4,7 @@ import json
 import operator
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -14,6 +15,7 @@ from gpurun.engine.context import Context
 from gpurun.errors import PhaseFailed
 from gpurun.recipe import Recipe
 from gpurun.shell import Shell
+from gpurun.store import StoreError
 
 LOOK_EVERY_S = 1.0
 LOOK_S = 20.0
@@ -63,7 +65,8 @@ def watch(ctx: Context, shell: Shell, log: Path, each_look: Callable[[], None]) 
     rule = ctx.recipe.watch.stop_when
     while True:
         sight = look_once(ctx, shell, log, progress)
-        ctx.journal.runs.progress(ctx.run.id, progress.document())
+        with suppress(StoreError):  # a journal that is locked or full does not stop a training
+            ctx.journal.runs.progress(ctx.run.id, progress.document())
         if sight.exit_code is not None and not sight.log:
             return _ended(ctx.recipe, shell, sight.exit_code, log)
         if sight.exit_code is None and (sight.rebooted or not sight.alive):
@@ -73,7 +76,8 @@ def watch(ctx: Context, shell: Shell, log: Path, each_look: Callable[[], None]) 
         if rule and holds(rule, progress.said):
             return f"stopped because {rule}"
         _check_hang(ctx, progress)
-        each_look()
+        with suppress(StoreError):
+            each_look()
         if not sight.log:
             ctx.clock.sleep(LOOK_EVERY_S)
 
@@ -83,7 +87,7 @@ def look_once(ctx: Context, shell: Shell, log: Path, progress: Progress) -> deta
     offset = log.stat().st_size if log.exists() else 0
     sight = detached.look(shell, "train", offset, ctx.recipe.watch.metrics, LOOK_S)
     if sight.log:
-        with log.open("ab") as file:
+        with suppress(OSError), log.open("ab") as file:  # what a full disk cuts is read again
             file.write(sight.log)
     for line in _metrics(ctx.recipe, sight):
         progress.hear(line, ctx.clock.now())

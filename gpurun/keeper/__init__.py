@@ -26,12 +26,18 @@ def start(places: Places) -> int | None:
     """Start the keeper unless one runs; returns its pid once it holds its lock."""
     if pid := running(places):
         return pid
-    spawn.detached("gpurun.keeper", log=places.keeper_log)
+    summon(places)
     deadline = Deadline(STARTS_WITHIN_S)
     while not deadline.passed():
         if pid := running(places):
             return pid
     return None
+
+
+def summon(places: Places) -> None:
+    """Start the keeper unless one runs, without waiting for it."""
+    if running(places) is None:
+        spawn.detached("gpurun.keeper", log=places.keeper_log)
 
 
 def stop(places: Places) -> bool:

@@ -33,6 +33,7 @@ log = logging.getLogger("gpurun.keeper")
 
 IDLE_BEAT_S = 10.0
 TAKE_OVER_AFTER_S = 2.0
+TAKE_OVER_AT_MOST_EVERY_S = 60.0
 NEVER_DRIVEN_S = 30.0
 STILL_BILLING_AFTER_S = 60.0
 BOOK_EVERY_S = 60.0
@@ -60,6 +61,7 @@ class Keeper:
         self._lists = Lists(self._cloud, clock, journal)
         self._orphaned_since_s: dict[str, float] = {}
         self._ending_since_s: dict[str, float] = {}
+        self._wait_s: dict[str, float] = {}
         self._seen_version: int | None = None
         self._beat_s = 0.0
         self._busy = True
@@ -182,6 +184,9 @@ class Keeper:
         return True
 
     def _start_driver(self, run_id: str) -> None:
+        """Again and again if need be, at growing distances."""
+        wait_s = min(self._wait_s.get(run_id, TAKE_OVER_AFTER_S) * 2, TAKE_OVER_AT_MOST_EVERY_S)
+        self._wait_s[run_id] = wait_s
         self._orphaned_since_s[run_id] = self._clock.boot_s()
         log.info("run %s has no driver; starting one", run_id)
         spawn.detached(
@@ -198,7 +203,7 @@ class Keeper:
             return
         now_s = self._clock.boot_s()
         since_s = self._orphaned_since_s.setdefault(run.id, now_s)
-        if now_s - since_s < TAKE_OVER_AFTER_S:
+        if now_s - since_s < self._wait_s.get(run.id, TAKE_OVER_AFTER_S):
             return
         if run.driver_epoch == 0 and self._clock.now() - run.created_at < timedelta(
             seconds=NEVER_DRIVEN_S
@@ -258,6 +263,5 @@ class Keeper:
             assert callable(write)
             write()
         except StoreError as error:
-            if "full" in str(error):
-                self._places.reserve.unlink(missing_ok=True)
+            self._places.free_reserve(str(error))
             log.error("%s", error)

@@ -1,0 +1,101 @@
+"""kill -9 of whatever may die: no process of a box survives its timer, and no box is forgotten."""
+
+import os
+import signal
+from contextlib import suppress
+
+import pytest
+
+from gpurun import keeper
+from gpurun.locks import holder
+from tests.homes import WAITS, Home
+
+PAUSE = "sleep 3; mkdir -p data/train data/test; touch data/train/dataset.json"
+PAUSE += " data/test/dataset.json"
+
+
+def kill_driver(home: Home, run: str) -> None:
+    home.until(lambda: holder(home.places.run_lock(run)) is not None, 20)
+    pid = holder(home.places.run_lock(run))
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("phase", ["rent", "data", "train"])
+def test_the_run_goes_on_when_the_command_line_is_killed(home: Home, phase: str) -> None:
+    following = home.start("up", home.recipe(build=PAUSE), "--yes")
+    run = home.only_run()
+    home.until_phase(run, phase)
+    following.kill()
+    following.communicate()
+    home.until_finished(run)
+    assert home.document(run)["state"] == "done", home.logs()
+
+
+@pytest.mark.parametrize("phase", ["data", "train"])
+def test_the_keeper_takes_over_from_a_killed_driver(home: Home, phase: str) -> None:
+    train = "mkdir -p out; echo x >> out/launches; sleep 4; echo 42 > out/result.txt"
+    run = home.up(home.recipe(build=PAUSE, train=train))
+    home.until_phase(run, phase)
+    kill_driver(home, run)
+    home.until_finished(run)
+    assert home.document(run)["state"] == "done", home.logs()
+    launches = next((home.work / "runs" / run).rglob("launches")).read_text()
+    assert launches == "x\n"  # launched once, whoever drives
+    assert home.box_processes() == []
+
+
+def test_resume_goes_on_where_the_driver_was_killed(home: Home) -> None:
+    run = home.up(home.recipe(build=PAUSE))
+    home.until_phase(run, "data")
+    home.kill_keeper()
+    kill_driver(home, run)
+    done = home.run("resume", run)
+    assert done.returncode == 0, done.stderr
+    home.until_finished(run)
+    assert home.document(run)["state"] == "done", home.logs()
+
+
+def test_the_timer_holds_when_driver_and_keeper_are_killed(home: Home) -> None:
+    run = home.up(home.recipe(train=WAITS, run_minutes=0.1, grace_minutes=0.05))
+    home.until_phase(run, "train")
+    home.until(lambda: bool(home.box_processes()))
+    home.kill_keeper()
+    kill_driver(home, run)
+    home.run("status")  # any command revives the keeper
+    home.until(lambda: keeper.running(home.places) is not None, 20)
+    home.until_finished(run)
+    assert home.document(run)["state"] == "deadline", home.logs()
+    assert home.box_processes() == []
+
+
+def test_a_killed_keeper_is_started_again_by_its_parent(home: Home) -> None:
+    run = home.up(home.recipe(train=WAITS, run_minutes=1))
+    home.until_phase(run, "train")
+    first = keeper.running(home.places)
+    assert first is not None
+    os.kill(first, signal.SIGKILL)
+    home.until(lambda: keeper.running(home.places) not in (None, first), 20)
+    home.run("kill", run, "--yes", "--no-collect")
+    home.until_finished(run)
+
+
+def test_a_driver_killed_before_it_sent_anything_leaves_nothing(home: Home) -> None:
+    run = home.up(home.recipe())
+    home.until_phase(run, "rent")
+    kill_driver(home, run)
+    home.until_finished(run, within_s=120)
+    assert home.document(run)["state"] in ("failed", "done")
+    assert home.box_processes() == []
+
+
+def test_a_box_that_is_removed_by_hand_ends_its_run(home: Home) -> None:
+    run = home.up(home.recipe(train=WAITS))
+    home.until_phase(run, "train")
+    home.until(lambda: bool(home.box_processes()))
+    for pid in home.box_processes():
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    home.until_finished(run)
+    assert home.document(run)["exit_code"] == 5
+    assert home.box_processes() == []
