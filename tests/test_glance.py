@@ -21,7 +21,7 @@ from gpurun.model import Ending, RunState
 from gpurun.places import Places
 from gpurun.timers import entry_of
 from tests.fakecloud import FakeClock
-from tests.journals import ACCOUNT, Story, journal_at
+from tests.stories import ACCOUNT, Story, journal_at
 
 RUN_KEYS = [
     "id",

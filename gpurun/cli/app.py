@@ -102,7 +102,7 @@ def _revive_keeper() -> None:
     from gpurun.places import Places
 
     try:
-        daemon.revive(Places(home()))
+        daemon.summon(Places(home()))
     except (GpurunError, OSError) as error:
         say(f"gpurun: the keeper cannot be started: {error}")
 

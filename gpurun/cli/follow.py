@@ -50,6 +50,7 @@ class Follower:
         self._shown = ""
         self._phase = ""
         self._printed_s = float("-inf")
+        self._silent = True  # the phase has said nothing yet
         self._billing_since_s: float | None = None
         self._keeper_s = self._clock.boot_s()
 
@@ -84,14 +85,16 @@ class Follower:
         return now_s - self._billing_since_s >= STILL_BILLING_S
 
     def _print(self, document: dict[str, Any]) -> None:
-        line = show.progress_line(document, self._last_output(document), self._look)
+        said = show.said_of_itself(document, self._last_output(document))
+        line = show.progress_line(document, said, self._look)
         changed, self._phase = document["phase"] != self._phase, document["phase"]
         if self._look.columns is not None:
             self._rewrite(line, keep_old=changed)
             return
         now_s = self._clock.boot_s()
-        if changed or (line != self._shown and now_s - self._printed_s >= LINE_EVERY_S):
-            self._shown, self._printed_s = line, now_s
+        news = bool(said) and self._silent  # the first words of a phase do not wait
+        if changed or news or now_s - self._printed_s >= LINE_EVERY_S:
+            self._printed_s, self._silent = now_s, not said
             print(line, file=sys.stderr, flush=True)
 
     def _rewrite(self, line: str, *, keep_old: bool) -> None:
@@ -131,7 +134,7 @@ class Follower:
         if glance.needs_keeper(self._home):
             from gpurun import keeper
 
-            keeper.start(self._places)
+            keeper.summon(self._places)
 
 
 def _hang_up(_number: int, _frame: FrameType | None) -> None:

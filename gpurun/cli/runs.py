@@ -20,12 +20,14 @@ def pull(
 
     Of a finished run, say where its artifacts lie.
     """
-    from gpurun import engine, glance
-    from gpurun import settings as configuration
+    from gpurun import glance
 
     run_id = glance.resolve(home(), run)
     document = glance.final_document(home(), run_id, now())
     if document["state"] in LIVE:
+        from gpurun import engine
+        from gpurun import settings as configuration
+
         files = [str(f) for f in engine.pull(run_id, path, configuration.load())]
     else:
         files = [artifact["path"] for artifact in document["artifacts"]]
@@ -47,8 +49,7 @@ def extend(
 
     Refused when its budget does not pay for it.
     """
-    from gpurun import engine, glance, show
-    from gpurun import settings as configuration
+    from gpurun import glance, show
     from gpurun.budget import cost, parse_duration
     from gpurun.glance.money import cents, dollars
 
@@ -59,6 +60,9 @@ def extend(
     consent(
         f"extend run {run_id} by {show.duration(seconds)}, for up to {show.money(more)} more", yes
     )
+    from gpurun import engine
+    from gpurun import settings as configuration
+
     said = engine.extend(run_id, seconds, configuration.load())
     if as_json:
         print_json({"said": said, "run": glance.run_document(home(), run_id, now())})
@@ -77,11 +81,13 @@ def resume(
 
     Goes on from the journal and follows the run; it never rents a second box.
     """
-    from gpurun import engine, glance
+    from gpurun import glance
+
+    run_id = glance.resolve(home(), run)
+    from gpurun import engine
     from gpurun import settings as configuration
     from gpurun.cli.up import follow_to_end
 
-    run_id = glance.resolve(home(), run)
     engine.resume(run_id, configuration.load())
     if not detach:
         follow_to_end(run_id, as_json=as_json)

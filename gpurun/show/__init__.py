@@ -5,7 +5,7 @@ Plain text.  Colour only on a terminal and without NO_COLOR; an id is never cut.
 
 from gpurun.show.plan import plan_document, plan_text
 from gpurun.show.report import report_text
-from gpurun.show.status import progress_line, run_text, status_text
+from gpurun.show.status import progress_line, run_text, said_of_itself, status_text
 from gpurun.show.text import Look, cut, duration, local_time, money, size, table
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "progress_line",
     "report_text",
     "run_text",
+    "said_of_itself",
     "size",
     "status_text",
     "table",

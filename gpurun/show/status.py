@@ -64,10 +64,14 @@ def run_text(run: dict[str, Any], look: Look) -> str:
     return "\n".join([*lines, *_warnings(run, look)])
 
 
-def progress_line(run: dict[str, Any], last_output: str, look: Look) -> str:
-    """phase, elapsed, money, then what the phase says of itself."""
+def said_of_itself(run: dict[str, Any], last_output: str) -> str:
+    """Its figures while it trains, else the last line that its step has printed."""
     trains = run["train"] and run["phase"] == "train"
-    said = (train_words(run["train"]) if trains else "") or last_output
+    return (train_words(run["train"]) if trains else "") or last_output
+
+
+def progress_line(run: dict[str, Any], said: str, look: Look) -> str:
+    """phase, elapsed, money, then what the phase says of itself."""
     head = f"{run['phase'] or '?':<8} {duration(run['elapsed_s']):>7}  {money(run['spent_usd'])}"
     return cut(f"{head}  {said}".rstrip(), look)
 

@@ -1,0 +1,137 @@
+"""What people read: figures, tables, warnings."""
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpurun import glance, show
+from tests.fakecloud import FakeClock
+from tests.stories import Story, journal_at
+
+WIDE = show.Look()
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [("1.42", "$1.42"), ("0", "$0.00"), ("-0.5", "-$0.50"), ("1234.5", "$1234.50"), (None, "-")],
+)
+def test_money_has_two_digits_and_its_sign(amount: str | None, text: str) -> None:
+    assert show.money(amount) == text
+    assert show.money(None if amount is None else Decimal(amount)) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0:00"),
+        (42.4, "0:42"),
+        (59.6, "1:00"),
+        (754, "12:34"),
+        (3723, "1:02:03"),
+        (176523, "2d 1:02:03"),
+        (-3, "0:00"),
+        (None, "-"),
+    ],
+)
+def test_durations_read_like_a_clock(seconds: float | None, text: str) -> None:
+    assert show.duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (130_712, "130.7 kB")]
+)
+def test_sizes_are_decimal(count: int, text: str) -> None:
+    assert show.size(count) == text
+
+
+def test_a_narrow_page_loses_columns_before_it_loses_ids(tmp_path: Path) -> None:
+    document = _status(tmp_path)
+    lines = show.status_text(document, show.Look(columns=60)).splitlines()
+    assert lines[1].startswith("run00001") and "PROVIDER" not in lines[0]
+    assert all(len(line) <= 60 for line in lines[:2])
+    assert "PROVIDER" in show.status_text(document, WIDE)
+
+
+def test_colour_is_only_for_terminals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal:
+        def isatty(self) -> bool:
+            return True
+
+    document = _status(tmp_path)
+    assert "\x1b[" not in show.status_text(document, WIDE)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert show.Look.of(Terminal()).colour  # type: ignore[arg-type]
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not show.Look.of(Terminal()).colour  # type: ignore[arg-type]
+
+
+def test_a_run_that_may_bill_is_said_loudly(tmp_path: Path) -> None:
+    document = _status(tmp_path)
+    document["runs"][0] |= {"state": "still_billing"}
+    text = show.status_text(document, WIDE)
+    assert "STILL BILLING $3.60/h" in text and "gpurun kill run00001" in text
+
+
+def test_a_timer_that_no_guard_holds_is_said(tmp_path: Path) -> None:
+    text = show.status_text(_status(tmp_path), WIDE)
+    assert "no guard of its timer is known to be alive" in text
+
+
+def test_orphans_are_shown_with_their_rate(tmp_path: Path) -> None:
+    document = _status(tmp_path)
+    document["orphans"] = [
+        {"provider": "vast", "instance_id": "77", "label": "mine", "usd_per_hour": "1.89"}
+    ]
+    document["orphans_checked_at"] = "2026-11-21T12:00:00Z"
+    assert "vast  77  mine  $1.89/h" in show.status_text(document, WIDE)
+
+
+def test_one_run_is_shown_in_full(tmp_path: Path) -> None:
+    text = show.run_text(_status(tmp_path)["runs"][0], WIDE)
+    for expected in ("run00001", "4x H100", "$3.60/h", "of $13.00", "setup timer 1", "fuse: none"):
+        assert expected in text
+
+
+def test_progress_says_step_loss_speed_and_eta(tmp_path: Path) -> None:
+    run = _status(tmp_path)["runs"][0] | {"phase": "train"}
+    run["train"] = dict.fromkeys(glance.runs.TRAIN_KEYS) | {
+        "step": 12, "total_steps": 40, "loss": 2.1, "it_per_s": 3.4, "eta_s": 12.2,
+    }  # fmt: skip
+    line = show.progress_line(run, show.said_of_itself(run, "noise"), WIDE)
+    assert line.endswith("step 12/40  loss 2.1  3.4 it/s  eta 0:12")
+
+
+def test_progress_is_one_line_no_wider_than_the_page(tmp_path: Path) -> None:
+    run = _status(tmp_path)["runs"][0]
+    line = show.progress_line(run, "Collecting torch\n" + "x" * 200, show.Look(columns=50))
+    assert len(line) == 50 and "Collecting torch" in line and "\n" not in line
+
+
+def test_the_bill_ends_with_what_became_of_the_box(tmp_path: Path) -> None:
+    clock = FakeClock()
+    story = Story(journal_at(tmp_path, clock), clock).rented()
+    clock.advance(100)
+    open_bill = glance.final_document(tmp_path, story.run_id, clock.now())
+    assert show.report_text(open_bill, WIDE).endswith("not destroyed yet, $0.10 so far")
+    story.gone()
+    bill = show.report_text(glance.report_document(tmp_path, story.run_id, clock.now()), WIDE)
+    assert bill.splitlines()[-1] == "destroyed, $0.10"
+    assert "total" in bill and "timer 1 (setup, superseded)" in bill
+
+
+def test_instants_name_their_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    moment = datetime(2026, 11, 21, 12, 6, 16, tzinfo=UTC)
+    assert show.local_time(moment.isoformat()) == f"{moment.astimezone():%b %d %H:%M:%S}"
+    assert show.local_time(None) == "-"
+
+
+def _status(home: Path) -> dict[str, Any]:
+    clock = FakeClock()
+    journal = journal_at(home, clock)
+    Story(journal, clock).rented()
+    journal.close()
+    return glance.status(home, clock.now())
