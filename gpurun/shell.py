@@ -249,9 +249,10 @@ class _Conversation:
 
 def _groups_of_session(session: int) -> set[int]:
     groups = set()
-    for stat in Path("/proc").glob("[0-9]*/stat"):
+    for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            _, _, group, its_session = stat.read_text().rpartition(")")[2].split()[:4]
+            stat = (process / "stat").read_text(errors="replace")
+            _, _, group, its_session = stat.rpartition(")")[2].split()[:4]
             if int(its_session) == session:
                 groups.add(int(group))
     return groups

@@ -20,8 +20,9 @@ from gpurun.provider import Provisioner
 NEED = Need(gpu=None, gpu_count=0, disk_gb=1)
 START = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 # Of this process alone: what bears a label is ended by it, and tests run side by side.
-LABEL = f"gpurun-aaaaaa-test{os.getpid()}-cccc01"
-OTHER_LABEL = f"gpurun-aaaaaa-test{os.getpid()}-cccc02"
+TESTER = os.environ.get("GPURUN_TESTER") or f"test{os.getpid()}"
+LABEL = f"gpurun-aaaaaa-{TESTER}-cccc01"
+OTHER_LABEL = f"gpurun-aaaaaa-{TESTER}-cccc02"
 
 
 def order(cloud: Provisioner, label: str = LABEL, need: Need = NEED) -> Order:

@@ -36,13 +36,13 @@ BEST_EFFORT = "environment"
 
 STARTING_S = 10.0
 
-# Reaps what it adopts (dash does, in `wait`; ignoring SIGCHLD by `trap` it does not), and ends
+# Reaps what it adopts (a waiting sh does; one that ignores SIGCHLD by `trap` need not), and ends
 # when its maker dies before having written down that the box exists.
 _INIT = """\
 echo ready
 read -r word && [ "$word" = go ] || exit 1
 exec </dev/null >/dev/null 2>&1
-while :; do sleep 2147483647 & wait; done
+while :; do sleep 2147483647; done
 """
 _LAUNCH = 'exec 3<&0; "$@" <&3 3<&- & echo $!'  # its parent exits, so it is nobody's child
 

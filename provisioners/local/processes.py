@@ -67,8 +67,7 @@ def runs(process: Process) -> bool:
 def table() -> list[Process]:
     if not _has_proc():
         return [process for process, _ in listed_by_ps()]
-    pids = (int(entry.name) for entry in PROC.iterdir() if entry.name.isdecimal())
-    return [process for pid in pids if (process := find(pid))]
+    return [process for pid in _pids() if (process := find(pid))]
 
 
 def marked(variable: str, value: str) -> set[int]:
@@ -77,10 +76,10 @@ def marked(variable: str, value: str) -> set[int]:
     if not _has_proc():
         return {process.pid for process, words in listed_by_ps() if wanted in words.split()}
     found = set()
-    for environ in PROC.glob("[0-9]*/environ"):
+    for pid in _pids():
         with suppress(OSError):  # another user's, or gone by now
-            if wanted.encode() in environ.read_bytes().split(b"\0"):
-                found.add(int(environ.parent.name))
+            if wanted.encode() in (PROC / str(pid) / "environ").read_bytes().split(b"\0"):
+                found.add(pid)
     return found
 
 
@@ -124,6 +123,10 @@ def _sigkill(process: Process) -> int | None:
     if descriptor is not None:
         os.close(descriptor)
     return None
+
+
+def _pids() -> list[int]:
+    return [int(name) for name in os.listdir(PROC) if name.isdecimal()]  # noqa: PTH208
 
 
 def _has_proc() -> bool:

@@ -37,6 +37,9 @@ def save_uncollected(root: Path, to: Path) -> None:
 def remove(directory: Path) -> None:
     """Remove a tree as far as it can be; what belongs to others stays behind."""
     directories = []
+    if directory.is_symlink():
+        directory.unlink(missing_ok=True)
+        return
     for path, files in _open_up(directory):
         directories.append(path)
         for name in files:
@@ -49,13 +52,14 @@ def remove(directory: Path) -> None:
 
 def _open_up(top: Path) -> Iterator[tuple[str, list[str]]]:
     """Every directory of the tree with what else it holds, each made readable and writable."""
-    device = top.stat(follow_symlinks=False).st_dev if top.exists() else None
     todo = [str(top)]
+    device = None
     while todo:
         path = todo.pop()
-        with suppress(OSError):
+        with suppress(OSError):  # or somebody else removes it, too
             now = os.lstat(path)
-            if now.st_dev != device or not stat.S_ISDIR(now.st_mode):
+            device = device or now.st_dev
+            if now.st_dev != device:
                 continue  # something is mounted there: not ours to empty
             if now.st_mode & stat.S_IRWXU != stat.S_IRWXU:
                 Path(path).chmod(0o700)

@@ -64,7 +64,7 @@ class Namespace:
         user = ["--user", "--map-current-user"] if self.user else []
         # Slave: what the machine unmounts later must not stay mounted in here.
         proc = ["--mount-proc", "--propagation", "slave"] if self.proc else []
-        return [_tool("unshare"), *user, "--pid", "--fork", "--kill-child=KILL", *proc, "--"]
+        return [_tool("unshare"), *user, "--pid", "--fork", *proc, "--"]
 
     def cage(self, name: str, label: str, launched: Process) -> Cage:
         init = [child for child in processes.table() if child.parent == launched.pid]

@@ -2,11 +2,13 @@
 
 import json
 import os
+import re
 import select
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from gpurun.clock import SystemClock
 from gpurun.shell import LocalShell
 from provisioners.local import Local, processes, strategies
 from provisioners.local.containment import BEST_EFFORT, STRATEGIES, launch
-from tests.contract import LABEL, OTHER_LABEL, order
+from tests.contract import LABEL, order
 
 CLOCK = SystemClock()
 RATE = Decimal("1.25")
@@ -36,8 +38,20 @@ SURE = [name for name in WORKING if name != BEST_EFFORT]
 
 def opened(state_dir: Path, containment: list[str]) -> Iterator[Local]:
     yield Local(state_dir, RATE, CLOCK, containment)
-    for label in (LABEL, OTHER_LABEL):  # also what a failed test left, or hid from `destroy`
-        strategies.Marked().end_all(label, CLOCK)
+    used = state_dir / "boxes" / ".used"
+    for label in used.iterdir() if used.exists() else ():  # a test may have hidden some
+        strategies.Marked().end_all(label.name, CLOCK)
+
+
+def end_boxes_of_dead_tests() -> None:
+    """A suite that was killed could not clean up: the next one does."""
+    wanted = re.compile(rb"%s=(gpurun-aaaaaa-test(\d+)-\w+)" % strategies.MARK.encode())
+    for process in processes.table():
+        with suppress(OSError):
+            environ = Path(f"/proc/{process.pid}/environ").read_bytes()
+            for label, tester in wanted.findall(environ):
+                if processes.find(int(tester)) is None:
+                    strategies.Marked().end_all(label.decode(), CLOCK)
 
 
 def rent(cloud: Local, label: str = LABEL) -> LocalShell:

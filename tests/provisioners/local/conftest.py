@@ -9,8 +9,14 @@ from provisioners.local import Local
 from tests.provisioners.local.boxes import (
     SURE,
     WORKING,
+    end_boxes_of_dead_tests,
     opened,
 )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _nothing_is_left_of_dead_tests() -> None:
+    end_boxes_of_dead_tests()
 
 
 @pytest.fixture(params=WORKING)

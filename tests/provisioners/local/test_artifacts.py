@@ -58,16 +58,25 @@ def test_a_torn_list_of_collected_files_saves_too_much(any_cloud: Local) -> None
     assert saved(any_cloud) == ["logs/log"]
 
 
-@pytest.mark.parametrize("glob", ["../../*", "/etc/*", "logs/../../../*"])
+@pytest.mark.parametrize("glob", ["../../bystander", "{}/bystander", "logs/../../../bystander"])
 def test_a_glob_that_leaves_the_box_moves_nothing_out_there(
     any_cloud: Local, tmp_path: Path, glob: str
 ) -> None:
     (tmp_path / "boxes").mkdir()
     (tmp_path / "boxes" / "bystander").write_text("here")
-    fill(rent(any_cloud), glob)
+    fill(rent(any_cloud), glob.format(tmp_path / "boxes"))
     any_cloud.destroy(LABEL)
     assert (tmp_path / "boxes" / "bystander").read_text() == "here"
-    assert Path("/etc/passwd").exists()
+
+
+def test_a_box_that_was_made_a_symlink_is_not_followed(any_cloud: Local, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "file").write_text("precious")
+    rent(any_cloud).run(f"cd ../..; mv {LABEL} old; ln -s {outside} {LABEL}", timeout_s=10)
+    any_cloud.destroy(LABEL)
+    assert (outside / "file").read_text() == "precious"
+    assert not (tmp_path / "boxes" / LABEL).is_symlink()
 
 
 @pytest.mark.parametrize("glob", ["./checkpoints/", "**/step_*", "./**/step_*"])

@@ -116,13 +116,17 @@ def test_of_many_creators_of_one_label_one_makes_a_box(cloud: Local, tmp_path: P
 
 
 def test_create_against_destroy_leaves_all_or_nothing(cloud: Local, tmp_path: Path) -> None:
+    failures: list[BaseException] = []
     for number in range(12):
         wanted = order(cloud, f"{LABEL}{number}")
         ended = threading.Event()
 
         def destroy(label: str = wanted.label, ended: threading.Event = ended) -> None:
-            while not ended.is_set():
-                cloud.destroy(label)
+            try:
+                while not ended.is_set():
+                    cloud.destroy(label)
+            except BaseException as error:
+                failures.append(error)
 
         destroyer = threading.Thread(target=destroy)
         destroyer.start()
@@ -135,6 +139,7 @@ def test_create_against_destroy_leaves_all_or_nothing(cloud: Local, tmp_path: Pa
             destroyer.join()
         cloud.destroy(wanted.label)
         wait_for(lambda label=wanted.label: not processes.marked(strategies.MARK, label))
+    assert failures == []
     assert cloud.instances() == []
 
 

@@ -64,11 +64,21 @@ def test_contained_a_process_without_mark_parent_or_session_ends_too(
     assert outer_pids(NAP) == []
 
 
-def test_best_effort_finds_a_cleared_environment_by_its_parent_or_session(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "command",
+    [
+        "env -i NAP; :",
+        "env -i setsid NAP & wait",  # known by its parent alone
+        "env -i sh -c 'NAP &'; /bin/sleep 60",  # known by its session alone
+    ],
+)
+def test_best_effort_finds_a_cleared_environment_by_its_parent_or_session(
+    tmp_path: Path, command: str
+) -> None:
     for cloud in opened(tmp_path, [BEST_EFFORT]):
         shell = rent(cloud)
         running = threading.Thread(
-            target=shell.run, args=(f"env -i {NAP}; :",), kwargs={"timeout_s": 60}
+            target=shell.run, args=(command.replace("NAP", NAP),), kwargs={"timeout_s": 60}
         )
         running.start()
         wait_for(lambda: bool(outer_pids(NAP)))
