@@ -9,7 +9,7 @@ from types import FrameType
 from typing import Any
 
 from gpurun import glance, show
-from gpurun.clock import SystemClock
+from gpurun.clock import Deadline, SystemClock
 from gpurun.errors import UsageError
 from gpurun.places import Places
 
@@ -17,6 +17,7 @@ POLL_S = 0.3
 LINE_EVERY_S = 5.0  # where lines cannot be rewritten
 STILL_BILLING_S = 60.0
 LOOK_AFTER_KEEPER_S = 10.0
+FINAL_WITHIN_S = 10.0
 TAIL_BYTES = 4096
 LIVE = ("active", "still_billing")
 
@@ -73,6 +74,16 @@ class Follower:
             self._print(document)
             self._look_after_keeper()
             self._clock.sleep(POLL_S)
+
+    def final(self) -> dict[str, Any]:
+        """The bill.  A journal that another program holds for a moment is waited for."""
+        deadline = Deadline(FINAL_WITHIN_S)
+        while True:
+            try:
+                return glance.final_document(self._home, self._run_id, self._clock.now())
+            except UsageError:
+                if deadline.passed():
+                    raise
 
     def _too_long(self, document: dict[str, Any]) -> bool:
         """Still billing for a minute: said with exit code 10; driver and keeper go on."""

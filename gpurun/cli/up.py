@@ -16,7 +16,6 @@ from gpurun.cli.talk import (
     consent,
     home,
     need_consent,
-    now,
     print_json,
     say,
     tell,
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from gpurun.engine import Plan
     from gpurun.settings import Settings
 
-STILL_BILLING = 10
 AFTER_LAUNCH = ("train", "collect", "destroy")
 
 
@@ -84,7 +82,6 @@ def up(
 
 def follow_to_end(run_id: str, *, as_json: bool) -> None:
     """Show a run until it is over; exits with its code.  Leaving it does not end it."""
-    from gpurun import glance
     from gpurun.cli.follow import Follower, Hangup, hangup_raises
 
     follower = Follower(home(), run_id)
@@ -97,7 +94,7 @@ def follow_to_end(run_id: str, *, as_json: bool) -> None:
                 _leave_unless_killed(run_id, follower)
             except Hangup:
                 raise Interrupted(_goes_on(follower.document)) from None
-    finish(glance.final_document(home(), run_id, now()), as_json=as_json)
+    finish(follower.final(), as_json=as_json)
 
 
 def finish(document: dict[str, Any], *, as_json: bool) -> None:
@@ -109,8 +106,8 @@ def finish(document: dict[str, Any], *, as_json: bool) -> None:
     else:
         tell(show.report_text(document, show.Look.of(sys.stdout)))
         sys.stdout.flush()
-        if document["error"]:
-            say(f"gpurun: {document['error']}")
+        if document["exit_code"] and (why := document["error"] or document["reason"]):
+            say(f"gpurun: {why}")
         if document["state"] == "still_billing":
             say(show.status_text({"runs": [document], "orphans": []}, show.Look.of(sys.stderr)))
     if code := document["exit_code"] or 0:

@@ -211,7 +211,11 @@ def _journal(home: Path) -> Reader:
     try:
         return Reader(Places(home).database)
     except Unreadable as error:
-        raise UsageError(_from_where(Places(home), error)) from error
+        places = Places(home)
+        raise UsageError(
+            f"the journal {places.database} cannot be read: {error}. `gpurun status` and "
+            f"`gpurun kill` go by {places.blackbox}"
+        ) from error
 
 
 def _parts(reader: Reader, run_id: str) -> Parts:
