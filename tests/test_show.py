@@ -103,6 +103,8 @@ def test_progress_says_step_loss_speed_and_eta(tmp_path: Path) -> None:
     }  # fmt: skip
     line = show.progress_line(run, show.said_of_itself(run, "noise"), WIDE)
     assert line.endswith("step 12/40  loss 2.1  3.4 it/s  eta 0:12")
+    run["train"]["eta_s"] = 0
+    assert show.said_of_itself(run, "evaluating").endswith("eta 0:00  evaluating")
 
 
 def test_progress_is_one_line_no_wider_than_the_page(tmp_path: Path) -> None:

@@ -66,8 +66,11 @@ def run_text(run: dict[str, Any], look: Look) -> str:
 
 def said_of_itself(run: dict[str, Any], last_output: str) -> str:
     """Its figures while it trains, else the last line that its step has printed."""
-    trains = run["train"] and run["phase"] == "train"
-    return (train_words(run["train"]) if trains else "") or last_output
+    if not run["train"] or run["phase"] != "train":
+        return last_output
+    words = train_words(run["train"])
+    # After the last step it evaluates and saves: then what it prints is the news.
+    return f"{words}  {last_output}".strip() if not words or run["train"]["eta_s"] == 0 else words
 
 
 def progress_line(run: dict[str, Any], said: str, look: Look) -> str:
