@@ -167,6 +167,16 @@ def test_a_box_that_goes_under_a_command_leaves_its_outcome_unknown(tmp_path: Pa
     assert shell.run("touch ended; kill -KILL $$", timeout_s=10).exited == -1
 
 
+def test_a_command_begun_as_its_box_goes_is_ended_by_who_began_it(tmp_path: Path) -> None:
+    answers = iter([True])  # alive when asked before the command starts, and never again
+    shell = LocalShell(tmp_path, env={"PATH": PATH}, alive=lambda: next(answers, False))
+    lines: list[str] = []
+    result = shell.run("echo $$; exec sleep 300", timeout_s=60, on_line=lines.append)
+    assert result.exited == -1
+    for pid in lines:
+        wait_for_end(int(pid))
+
+
 def test_commands_of_several_threads_do_not_mix(shell: LocalShell) -> None:
     outputs: dict[int, str] = {}
 
