@@ -71,10 +71,10 @@ def test_sign_sgd_sums_repeated_rows_and_leaves_the_others() -> None:
     embedding = SparseEmbedding(4, 2, torch.float32)
     embedding.weights.fill_(1.0)
     rows = embedding(torch.tensor([2, 0, 2]))
-    (rows * torch.tensor([[1.0, 1.0], [5.0, -5.0], [-3.0, 1.0]])).sum().backward()
+    (rows * torch.tensor([[5.0, -1.0], [5.0, -5.0], [-3.0, 3.0]])).sum().backward()
     SignSGD(embedding, weight_decay=0.1, ranks=ALONE).step(lr=0.5)
     kept = 1 - 0.5 * 0.1
-    expected = [[kept - 0.5, kept + 0.5], [1, 1], [kept + 0.5, kept - 0.5], [1, 1]]
+    expected = [[kept - 0.5, kept + 0.5], [1, 1], [kept - 0.5, kept - 0.5], [1, 1]]
     torch.testing.assert_close(embedding.weights, torch.tensor(expected))
 
 
