@@ -22,6 +22,7 @@ MARGIN_S = 120
 TERM_DELAY_S = 60
 BEAT_WITHIN_S = 60  # it beats every 5 s
 ANSWER_WITHIN_S = 30.0
+SENT_WITHIN_S = 10.0
 REPORT = "gpurun-fuse"
 _SCRIPT = Path(__file__).with_name("fuse.sh").read_text()
 
@@ -60,22 +61,12 @@ def arm(
     A process that lives already keeps the texts that it was started with.
     """
     text = script(home, timer.label, self_destroy, terminate, margin_s, term_delay_s)
-    now = clock.now()
-    figures = (
-        timer.seq,
-        math.ceil(timer.fires_at.timestamp()),
-        math.ceil(timer.ends_at.timestamp()),
-        math.ceil((timer.ends_at - now).total_seconds()),
-        round(now.timestamp()),
-    )
-    # A connection cut in the middle of the script must not leave half of it as the fuse.
-    command = f"""umask 077; mkdir -p {shlex.quote(home)} && cd {shlex.quote(home)} || exit 9
-seq= label=; {{ read -r seq label rest < fuse.timer; }} 2>/dev/null
-case $seq in '' | *[!0-9]*) ;; *) [ "$label" = {quote(timer.label, safe="")} ] || exit 3 ;; esac
-cat > fuse.sh.$$ && [ $(($(wc -c < fuse.sh.$$))) -eq {len(text.encode())} ] \\
-    && mv -f fuse.sh.$$ fuse.sh || rm -f fuse.sh.$$
-sh fuse.sh arm {" ".join(map(str, figures))}"""
-    return _state(shell.run(command, timeout_s=ANSWER_WITHIN_S, stdin=text).output)
+    sent_s = clock.boot_s()
+    state = _arm(shell, home, timer, clock, text)
+    if clock.boot_s() - sent_s > SENT_WITHIN_S:
+        # This machine slept on the way, and the fuse was told of more time than there is.
+        state = _arm(shell, home, timer, clock, text)
+    return state
 
 
 def read_back(shell: Shell, home: str) -> FuseState | None:
@@ -122,6 +113,25 @@ def script(
     }
     # In one pass: a text may hold what looks like another placeholder.
     return re.sub("@([a-z_]+)@", lambda found: words[found[1]], _SCRIPT)
+
+
+def _arm(shell: Shell, home: str, timer: Timer, clock: Clock, text: str) -> FuseState | None:
+    now = clock.now()
+    figures = (
+        timer.seq,
+        math.ceil(timer.fires_at.timestamp()),
+        math.ceil(timer.ends_at.timestamp()),
+        math.ceil((timer.ends_at - now).total_seconds()),
+        round(now.timestamp()),
+    )
+    # A connection cut in the middle of the script must not leave half of it as the fuse.
+    command = f"""umask 077; mkdir -p {shlex.quote(home)} && cd {shlex.quote(home)} || exit 9
+seq= label=; {{ read -r seq label rest < fuse.timer; }} 2>/dev/null
+case $seq in '' | *[!0-9]*) ;; *) [ "$label" = {quote(timer.label, safe="")} ] || exit 3 ;; esac
+cat > fuse.sh.$$ && [ $(($(wc -c < fuse.sh.$$))) -eq {len(text.encode())} ] \\
+    && mv -f fuse.sh.$$ fuse.sh || rm -f fuse.sh.$$
+sh fuse.sh arm {" ".join(map(str, figures))}"""
+    return _state(shell.run(command, timeout_s=ANSWER_WITHIN_S, stdin=text).output)
 
 
 def _state(output: str) -> FuseState | None:

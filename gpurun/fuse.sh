@@ -170,10 +170,11 @@ begin() { # one process, in a session of its own
     $detached sh fuse.sh run < /dev/null > /dev/null 2>&1 &
 }
 
-newer() { # SEQ FIRES ENDS: a greater seq; or the same timer, to be measured anew after a reboot
+newer() { # SEQ FIRES ENDS LEFT: a greater seq; or the same timer, measured after a reboot or sooner
     read_file || return 0
     [ "$1" -gt "$n_seq" ] && return
-    [ "$1 $2 $3" = "$n_seq $n_fires $n_ends" ] && [ "$n_key" != "$key" ]
+    [ "$1 $2 $3" = "$n_seq $n_fires $n_ends" ] || return
+    [ "$n_key" != "$key" ] || [ $((${up_s:-0} + $4)) -lt $((n_up + n_left)) ]
 }
 
 held() { # sets b_*: what the process last said
@@ -197,7 +198,7 @@ arm() { # SEQ FIRES ENDS LEFT NOW
     boot_key
     uptime_s
     wall_s
-    if newer "$1" "$2" "$3"; then
+    if newer "$1" "$2" "$3" "$4"; then
         save "$1 $label $2 $3 $4 ${up_s:-0} $key $((wall_now - $5))"
     fi
     if read_file && [ "$n_fires" = disarmed ]; then report && return; fi

@@ -106,6 +106,14 @@ def load() -> Settings:
         raise UsageError(f"{shown(error)}: unset that GPURUN_ variable") from None
 
 
+def load_for_ending() -> tuple[Settings, str]:
+    """The settings, or with one sentence why the defaults: no file may keep a box alive."""
+    try:
+        return load(), ""
+    except UsageError as error:
+        return Settings.model_construct(), f"going on with default settings: {error}"
+
+
 def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8") if path.exists() else ""

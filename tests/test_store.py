@@ -175,16 +175,17 @@ def test_no_collect_hurries_a_run_that_is_already_ending(
 def test_a_timer_fires_for_one_caller(journal: Journal, clock: FakeClock) -> None:
     rented(journal, clock)
     due = journal.timers.in_force()[0]
-    assert [journal.timers.claim(due, who) for who in ("a", "b")] == [True, False]
+    fired = [journal.endings.fire(due, "run00001", "due", 0) for _ in range(2)]
+    assert [timers is None for timers in fired] == [False, True]
 
 
 def test_a_fired_timer_is_not_replaced_by_arming(journal: Journal, clock: FakeClock) -> None:
     epoch = rented(journal, clock)
     second = replace(timer(clock, seq=2), kind="run")
     journal.timers.arming(second, "run00001", epoch, Decimal(1), CAPS)
-    journal.timers.claim(journal.timers.in_force()[0], "keeper")
+    journal.endings.fire(journal.timers.in_force()[0], "run00001", "due", 0)
     assert journal.timers.put_in_force(second) is False
-    assert [t.seq for t in journal.timers.in_force()] == [1]
+    assert [t.kind for t in journal.timers.in_force()] == ["ending"]
 
 
 def test_while_a_timer_is_arming_the_old_one_is_in_force(

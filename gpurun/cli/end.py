@@ -57,7 +57,9 @@ def _send(live: list[str], *, collect: bool) -> "dict[str, Killing]":
     from gpurun import settings as configuration
     from gpurun.errors import GpurunError
 
-    settings = configuration.load()
+    settings, trouble = configuration.load_for_ending()
+    if trouble:
+        say(f"gpurun: {trouble}")
     said, failed = {}, []
     for run_id in live:
         try:

@@ -9,7 +9,7 @@ from gpurun import bundle
 from gpurun.clock import Clock, after
 from gpurun.engine.context import budget_of
 from gpurun.engine.rent import need_of
-from gpurun.errors import NoOffer
+from gpurun.errors import NoOffer, UsageError
 from gpurun.model import Offer
 from gpurun.phases import ORDER, PHASES, Facts
 from gpurun.places import Places
@@ -72,6 +72,7 @@ def plan(
     offer = offers[0]
     money.check_price(offer, budget)
     money.check_possible(budget, offer.usd_per_hour, cloud.traits)
+    _require_guards(cloud, offer, settings)
     cargo = bundle.cargo(recipe, recipe_dir)
     began = clock.now()
     armed = after(began, budget.setup_s)
@@ -112,6 +113,17 @@ def _nothing_fits(recipe: Recipe, provider: str, offer_id: str | None) -> str:
         f"{provider} offers nothing for {wanted} with {need.disk_gb} GB of disk. "
         "Change `need`, or try another --provider."
     )
+
+
+def _require_guards(cloud: Provisioner, offer: Offer, settings: Settings) -> None:
+    """A purchase that only the keeper can end needs an explicit yes."""
+    able = 2 if cloud.traits.fuse_ends_bill else 1
+    if able < settings.min_guards and not (able == 1 and settings.accept_one_guard):
+        raise UsageError(
+            f"{able} guard could end the bill of {cloud.name} offer {offer.id}, min_guards is "
+            f"{settings.min_guards}: nothing was rented. {_worst_case(cloud, offer)} If you accept "
+            "that: `gpurun up ... --accept-one-guard`."
+        )
 
 
 def _guards(cloud: Provisioner) -> tuple[str, ...]:

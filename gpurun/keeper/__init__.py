@@ -8,7 +8,6 @@ import os
 import signal
 
 from gpurun import spawn
-from gpurun.blackbox import read_entries
 from gpurun.clock import Deadline
 from gpurun.locks import holder
 from gpurun.places import Places
@@ -51,14 +50,6 @@ def stop(places: Places) -> bool:
         if running(places) != pid:
             return True
     return False
-
-
-def revive(places: Places) -> None:
-    """Every command but help, version and completion: armed timers must have their keeper."""
-    if running(places) is None and any(
-        not entry.settled for entry in read_entries(places.blackbox).values()
-    ):
-        start(places)
 
 
 def run(places: Places) -> int:

@@ -7,8 +7,10 @@ import contextlib
 import logging
 import os
 import sqlite3
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 
 from gpurun import __version__, spawn
 from gpurun.blackbox import BlackBox
@@ -27,7 +29,6 @@ from gpurun.settings import Settings
 from gpurun.signals import TOLD
 from gpurun.store import Journal, StoreError
 from gpurun.timers import entry_of
-from gpurun.wiring import provisioner
 
 log = logging.getLogger("gpurun.keeper")
 
@@ -37,7 +38,7 @@ TAKE_OVER_AT_MOST_EVERY_S = 60.0
 NEVER_DRIVEN_S = 30.0
 STILL_BILLING_AFTER_S = 60.0
 BOOK_EVERY_S = 60.0
-GRACE_IS_THE_TIMERS = 10**9  # the timer's own E stands
+WATCHED_S = 86400.0  # a label that is gone, or was never seen, is looked for this long
 
 
 class Keeper:
@@ -50,15 +51,16 @@ class Keeper:
         clock: Clock,
         journal: Journal,
         blackbox: BlackBox,
+        cloud_of: Callable[[str], Provisioner],
     ) -> None:
         self._places = places
         self._settings = settings
         self._clock = clock
         self._journal = journal
         self.blackbox = blackbox
-        self._clouds: dict[str, Provisioner] = {}
-        self._rounds = Rounds(self._cloud, clock, self._record_round)
-        self._lists = Lists(self._cloud, clock, journal)
+        self._cloud = cloud_of
+        self._rounds = Rounds(cloud_of, clock, self._record_round)
+        self._lists = Lists(cloud_of, clock, journal)
         self._orphaned_since_s: dict[str, float] = {}
         self._ending_since_s: dict[str, float] = {}
         self._wait_s: dict[str, float] = {}
@@ -78,7 +80,8 @@ class Keeper:
             self._try(self._journal.timers.acknowledge)
             for charge in charges:
                 self._serve(charge)
-            self._lists.step({run.provider for run in runs} | {c.provider for c in charges})
+            self._lists.step({run.provider for run in runs} | self._watched())
+            self._expire(charges)
             for run in runs:
                 self._take_over(run)
         except Exception:  # a tick that fails is a line in the log; the next one comes in a second
@@ -118,7 +121,8 @@ class Keeper:
         try:
             attempts = {attempt.label: attempt for attempt in self._journal.attempts.live()}
             for timer in self._journal.timers.in_force():
-                known[timer.label] = from_journal(attempts[timer.label], timer)
+                if timer.label in attempts:  # else intended since then: the next tick sees it
+                    known[timer.label] = from_journal(attempts[timer.label], timer)
             entries = self.blackbox.read()
             settled = set(self._journal.attempts.find(list(entries))) - set(known)
         except (StoreError, ValueError, TypeError, KeyError) as error:
@@ -154,7 +158,7 @@ class Keeper:
         if charge.timer is None or charge.attempt is None:
             return
         try:
-            if not self._journal.timers.claim(charge.timer, f"keeper {os.getpid()}"):
+            if charge.attempt.ending is not None:
                 return
             run = self._journal.runs.get(charge.attempt.run_id)
             late_s = (
@@ -163,9 +167,9 @@ class Keeper:
                 else 0.0
             )
             reason = f"the {charge.timer.kind} timer fired at {charge.fires_at:%H:%M:%S} UTC"
-            timers = self._journal.endings.end_run(
-                run.id, Ending.DEADLINE, reason, GRACE_IS_THE_TIMERS, late_s
-            )
+            timers = self._journal.endings.fire(charge.timer, run.id, reason, late_s)
+            if timers is None:
+                return
             for timer in timers:
                 self.blackbox.append(entry_of(charge.attempt, timer, "deleting"))
         except (StoreError, OSError) as error:
@@ -195,6 +199,22 @@ class Keeper:
             "--takeover",
             log=self._places.run_dir(run_id) / "driver.log",
         )
+
+    def _watched(self) -> set[str]:
+        """Providers of labels that live, or that may come back."""
+        since = self._clock.now() - timedelta(seconds=WATCHED_S)
+        try:
+            return self._journal.attempts.providers_since(since)
+        except StoreError:
+            return set()
+
+    def _expire(self, charges: list[Charge]) -> None:
+        for charge in charges:
+            attempt = charge.attempt
+            if attempt is None or attempt.state is not AttemptState.GHOST or not attempt.sent_at:
+                continue
+            if (self._clock.now() - attempt.sent_at).total_seconds() > WATCHED_S:
+                self._try(partial(self._journal.attempts.expired, charge.label))
 
     def _take_over(self, run: Run) -> None:
         """A run whose lock is free twice, two seconds apart, has lost its driver."""
@@ -235,6 +255,7 @@ class Keeper:
             run_id, attempt = charge.attempt.run_id, charge.attempt
             cloud = self._cloud(charge.provider)
             self._try(lambda: disarm_all(cloud, attempt, self._journal, self._clock))
+            self._try(lambda: self._end_run_of(label, run_id))
             self._try(lambda: attempts.gone(label, evidence.to_json()))
             self._try(lambda: self._journal.ledger.book(label, "destroy"))
             self._try(lambda: conclude(self._journal, run_id))
@@ -244,6 +265,11 @@ class Keeper:
                 self.blackbox.append(replace(entry, state="gone"))
         log.info("%s: proven gone (%s)", label, verdict.why)
 
+    def _end_run_of(self, label: str, run_id: str) -> None:
+        """A box that was ended at its deadline, though nobody could write that it was due."""
+        if self._journal.attempts.get(label).ending is None:
+            self._journal.endings.end_run(run_id, Ending.DEADLINE, "its timer was due", 0.0)
+
     def _warn_if_slow(self, charge: Charge) -> None:
         now_s = self._clock.boot_s()
         since_s = self._ending_since_s.setdefault(charge.label, now_s)
@@ -251,11 +277,6 @@ class Keeper:
             run_id = charge.attempt.run_id
             why = f"{charge.label} is not proven gone after {now_s - since_s:.0f} s"
             self._try(lambda: conclude(self._journal, run_id, unproven=why))
-
-    def _cloud(self, name: str) -> Provisioner:
-        if name not in self._clouds:
-            self._clouds[name] = provisioner(name, self._settings, self._clock)
-        return self._clouds[name]
 
     def _try(self, write: object) -> None:
         """A write that may fail: the journal is not needed to end a box."""

@@ -4,8 +4,10 @@ Everything is imported here, eagerly: an upgrade under a running keeper must not
 """
 
 import logging
+import os
 import signal
 import sys
+from collections.abc import Callable
 from types import FrameType
 
 from apscheduler.executors.pool import ThreadPoolExecutor
@@ -20,6 +22,7 @@ from gpurun.keeper.daemon import Keeper
 from gpurun.keeper.merge import merge_blackbox
 from gpurun.locks import Taken, hold
 from gpurun.places import Places
+from gpurun.provider import Provisioner
 from gpurun.settings import Settings
 from gpurun.store import Journal, StoreError
 from gpurun.store.owner import machine_hash
@@ -27,6 +30,7 @@ from gpurun.store.owner import machine_hash
 log = logging.getLogger("gpurun.keeper")
 
 TICK_S = 1
+COMPACT_BYTES = 1 << 20
 BUSY_TIMEOUT_S = 0.25  # a write that cannot be made now is made at the next tick
 STOPPED, LOCKED = 0, 3
 
@@ -55,17 +59,28 @@ def _owner(places: Places, journal: Journal) -> tuple[str, str]:
         return BlackBox(places.blackbox, "", "").header() or ("", "")
 
 
-def _import_all(settings: Settings, clock: Clock) -> None:
+def _clouds(settings: Settings, clock: Clock) -> Callable[[str], Provisioner]:
+    """Every provider that can be made now; one whose key comes later is made when asked for."""
+    made: dict[str, Provisioner] = {}
+
+    def cloud_of(name: str) -> Provisioner:
+        if name not in made:
+            made[name] = wiring.provisioner(name, settings, clock)
+        return made[name]
+
     for name in wiring.names():
         try:
-            wiring.provisioner(name, settings, clock)
+            cloud_of(name)
         except GpurunError as error:
             log.warning("%s", error)
+    return cloud_of
 
 
 def _keep(places: Places, clock: Clock) -> int:
-    settings = configuration.load()
-    _import_all(settings, clock)
+    settings, trouble = configuration.load_for_ending()
+    if trouble:
+        log.error("%s", trouble)
+    clouds = _clouds(settings, clock)
     journal = Journal(places.database, clock, busy_timeout_s=BUSY_TIMEOUT_S)
     owner_id, machine = _owner(places, journal)
     if machine not in ("", machine_hash()):
@@ -73,10 +88,19 @@ def _keep(places: Places, clock: Clock) -> int:
         return STOPPED
     blackbox = BlackBox(places.blackbox, owner_id, machine)
     merge_blackbox(journal, blackbox, clock)
-    keeper = Keeper(places, settings, clock, journal, blackbox)
+    if places.blackbox.exists() and places.blackbox.stat().st_size > COMPACT_BYTES:
+        blackbox.compact(lambda entry: not entry.settled)
+    keeper = Keeper(places, settings, clock, journal, blackbox, clouds)
+
+    def tick() -> None:
+        if not places.keeper_lock.exists():  # the state directory is gone: there is none to keep
+            os.kill(os.getpid(), signal.SIGTERM)
+            return
+        keeper.tick()
+
     scheduler = BlockingScheduler(executors={"default": ThreadPoolExecutor(1)})
     scheduler.add_job(
-        keeper.tick,
+        tick,
         "interval",
         seconds=TICK_S,
         max_instances=1,

@@ -36,6 +36,16 @@ class Attempts:
         with self._database.read() as session:
             return [attempt_of(row) for row in session.exec(query)]
 
+    def providers_since(self, since: datetime) -> set[str]:
+        """Where labels live, or were asked for or gone since then."""
+        query = select(InstanceRow.provider).where(
+            col(InstanceRow.state).not_in([state.value for state in SETTLED])
+            | (col(InstanceRow.sent_at) > since)
+            | (col(InstanceRow.gone_at) > since)
+        )
+        with self._database.read() as session:
+            return set(session.exec(query))
+
     def get(self, label: str) -> Attempt:
         with self._database.read() as session:
             return attempt_of(_row(session, label))

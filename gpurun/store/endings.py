@@ -29,24 +29,52 @@ class Endings:
         newest checkpoint can be fetched.
         """
         with self._database.write() as session:
-            run = session.get(RunRow, run_id)
-            if run is None:
-                raise UsageError(f"no run {run_id}; `gpurun status --all` lists them")
-            if run.ending is None:
-                run.ending, run.reason = ending.value, reason
-                session.add(run)
-                self._event(session, run_id, ending.value, reason)
-            rows = session.exec(
-                select(InstanceRow).where(
-                    InstanceRow.run_id == run_id,
-                    col(InstanceRow.state).not_in([state.value for state in SETTLED]),
-                )
-            ).all()
-            return [
-                timer
-                for row in rows
-                if (timer := self._end(session, row, ending, grace_s, late_collect_s))
-            ]
+            return self._end_run(session, run_id, ending, reason, grace_s, late_collect_s)
+
+    def fire(
+        self, timer: Timer, run_id: str, reason: str, late_collect_s: float
+    ) -> list[Timer] | None:
+        """A timer is due: claimed and acted on in one transaction; None if it was claimed before.
+
+        The timer's own `ends_at` stands.
+        """
+        with self._database.write() as session:
+            row = session.get(TimerRow, (timer.label, timer.seq))
+            if row is None or row.fired_at is not None or row.state != TimerState.IN_FORCE:
+                return None
+            row.state, row.fired_at = TimerState.FIRED, self._clock.now()
+            row.fired_by = f"keeper {os.getpid()}"
+            session.add(row)
+            grace_s = max(0.0, (timer.ends_at - self._clock.now()).total_seconds())
+            return self._end_run(session, run_id, Ending.DEADLINE, reason, grace_s, late_collect_s)
+
+    def _end_run(
+        self,
+        session: Session,
+        run_id: str,
+        ending: Ending,
+        reason: str,
+        grace_s: float,
+        late_collect_s: float,
+    ) -> list[Timer]:
+        run = session.get(RunRow, run_id)
+        if run is None:
+            raise UsageError(f"no run {run_id}; `gpurun status --all` lists them")
+        if run.ending is None:
+            run.ending, run.reason = ending.value, reason
+            session.add(run)
+            self._event(session, run_id, ending.value, reason)
+        rows = session.exec(
+            select(InstanceRow).where(
+                InstanceRow.run_id == run_id,
+                col(InstanceRow.state).not_in([state.value for state in SETTLED]),
+            )
+        ).all()
+        return [
+            timer
+            for row in rows
+            if (timer := self._end(session, row, ending, grace_s, late_collect_s))
+        ]
 
     def end_attempt(self, label: str, ending: Ending, reason: str) -> list[Timer]:
         """End one misfit box at once; its run goes on with the next offer."""

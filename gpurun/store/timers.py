@@ -110,16 +110,6 @@ class Timers:
             session.add(new)
             return True
 
-    def claim(self, timer: Timer, who: str) -> bool:
-        """Fire: true for exactly one caller."""
-        with self._database.write() as session:
-            row = session.get(TimerRow, (timer.label, timer.seq))
-            if row is None or row.fired_at is not None or row.state != TimerState.IN_FORCE:
-                return False
-            row.state, row.fired_at, row.fired_by = TimerState.FIRED, self._clock.now(), who
-            session.add(row)
-            return True
-
     def guard(
         self,
         label: str,
