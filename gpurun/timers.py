@@ -34,6 +34,23 @@ def evidence_of(attempt: Attempt, clock: Clock) -> Evidence:
     )
 
 
+def fires_in_s(timer: Timer, clock: Clock) -> float:
+    """Seconds until training must stop; negative once that is past.
+
+    Within one boot the boot clock decides: processes may disagree about the time of day.
+    """
+    if timer.boot_id == clock.boot_id:
+        return timer.fires_boot_s - clock.boot_s()
+    return (timer.fires_at - clock.now()).total_seconds()
+
+
+def ends_in_s(timer: Timer, clock: Clock) -> float:
+    """Seconds until the box must go, by the same rule."""
+    if timer.boot_id == clock.boot_id:
+        return timer.ends_boot_s - clock.boot_s()
+    return (timer.ends_at - clock.now()).total_seconds()
+
+
 def timer_for(
     label: str, seq: int, kind: str, fires_at: datetime, ends_at: datetime, clock: Clock
 ) -> Timer:

@@ -9,7 +9,7 @@ from gpurun.guards import Fuse
 from gpurun.model import Attempt, Timer
 from gpurun.signals import Told
 from gpurun.store.ledger import Caps
-from gpurun.timers import timer_for
+from gpurun.timers import ends_in_s, fires_in_s, timer_for
 
 
 def arm_run(ctx: Context, attempt: Attempt, fuse: Fuse | None) -> Timer:
@@ -43,7 +43,9 @@ def extend(ctx: Context, attempt: Attempt, fuse: Fuse | None, seconds: float) ->
     old = timers.of(attempt.label)
     if old is None or ctx.run.ending is not None:
         raise UsageError(f"run {ctx.run.id} is ending; it cannot be extended")
-    fires_at, ends_at = after(old.fires_at, seconds), after(old.ends_at, seconds)
+    now = ctx.clock.now()
+    fires_at = after(now, fires_in_s(old, ctx.clock) + seconds)
+    ends_at = after(now, ends_in_s(old, ctx.clock) + seconds)
     seq = timers.last_seq(attempt.label) + 1
     timer = timer_for(attempt.label, seq, old.kind, fires_at, ends_at, ctx.clock)
     _arming(ctx, attempt, timer)

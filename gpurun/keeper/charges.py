@@ -7,6 +7,7 @@ from gpurun.blackbox import Entry
 from gpurun.clock import Clock
 from gpurun.model import Attempt, AttemptState, Timer
 from gpurun.proof import Evidence
+from gpurun.timers import ends_in_s, fires_in_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +25,13 @@ class Charge:
     attempt: Attempt | None
 
     def fires(self, clock: Clock) -> bool:
-        if self.timer and self.timer.boot_id == clock.boot_id:
-            return clock.boot_s() >= self.timer.fires_boot_s
+        if self.timer is not None:
+            return fires_in_s(self.timer, clock) <= 0
         return clock.now() >= self.fires_at
 
     def ends(self, clock: Clock) -> bool:
-        """Within one boot the boot clock decides: no step of the wall clock can end a box."""
-        if self.timer and self.timer.boot_id == clock.boot_id:
-            return clock.boot_s() >= self.timer.ends_boot_s
+        if self.timer is not None:
+            return ends_in_s(self.timer, clock) <= 0
         return clock.now() >= self.ends_at
 
     def evidence(self, boot_id: str) -> Evidence:

@@ -87,6 +87,10 @@ class Keeper:
         except Exception:  # a tick that fails is a line in the log; the next one comes in a second
             log.exception("tick failed")
 
+    def working(self) -> bool:
+        """Whether something that a tick started is still under way."""
+        return self._rounds.working() or self._lists.working()
+
     def _nothing_new(self) -> bool:
         """Idle, and no other process has written: spend nothing."""
         try:
@@ -246,6 +250,8 @@ class Keeper:
         """Facts, unfenced; when the journal cannot take them the black box still does."""
         attempts, label = self._journal.attempts, charge.label
         if charge.attempt is not None:
+            if charge.instance_id is None and (found := evidence.instance_id):
+                self._try(lambda: attempts.made(label, found, "list"))
             self._try(lambda: attempts.deleting(label))
             acked = evidence.acked_s is not None
             self._try(lambda: attempts.evidence(label, evidence.to_json(), acked))

@@ -39,6 +39,10 @@ class Lists:
         self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="list")
         self._providers: dict[str, _Provider] = {}
 
+    def working(self) -> bool:
+        """Whether a list is being read right now."""
+        return any(known.busy for known in list(self._providers.values()))
+
     def step(self, wanted: Iterable[str]) -> None:
         for name in wanted:
             known = self._providers.setdefault(name, _Provider())

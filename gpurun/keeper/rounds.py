@@ -43,6 +43,10 @@ class Rounds:
         self._pool = ThreadPoolExecutor(max_workers=8, thread_name_prefix="round")
         self._cases: dict[str, Case] = {}
 
+    def working(self) -> bool:
+        """Whether a round is under way right now."""
+        return any(case.busy for case in list(self._cases.values()))
+
     def step(self, charge: Charge) -> None:
         """Start the next round for this box if it is due."""
         fresh = Case(charge.evidence(self._clock.boot_id), self._clock.boot_s())

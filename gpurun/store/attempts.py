@@ -150,7 +150,7 @@ class Attempts:
     def deleting(self, label: str) -> None:
         with self._database.write() as session:
             row = _row(session, label)
-            if row.state in (AttemptState.MADE, AttemptState.SEEN, AttemptState.GHOST):
+            if row.state in (AttemptState.MADE, AttemptState.SEEN):
                 row.state = AttemptState.DELETING.value
                 session.add(row)
 

@@ -1,7 +1,7 @@
 """K1: a run begins to end.  Set once, by whoever is first; from then on any keeper goes on."""
 
 import os
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from sqlmodel import Session, col, select
 
@@ -12,6 +12,7 @@ from gpurun.store.database import Database
 from gpurun.store.rows import timer_of
 from gpurun.store.tables import EventRow, InstanceRow, RunRow, TimerRow
 from gpurun.store.timers import add_timer
+from gpurun.timers import ends_in_s, timer_for
 
 
 class Endings:
@@ -93,7 +94,7 @@ class Endings:
             timers = []
             for row in rows:
                 if row.state not in SETTLED and (old := _in_force(session, row.label)):
-                    timers.append(self._replace(session, old, self._clock.now()))
+                    timers.append(self._replace(session, old, 0.0))
             return timers
 
     def _end(
@@ -110,26 +111,16 @@ class Endings:
         old = _in_force(session, row.label)
         if old is None:
             return None
-        now = self._clock.now()
-        ends_at = min(old.ends_at, now + timedelta(seconds=grace_s))
-        if ends_at == old.ends_at and old.ends_at <= now and first and late_collect_s:
-            ends_at = now + timedelta(seconds=late_collect_s)
-        elif not first:
-            return timer_of(old)
-        return self._replace(session, old, ends_at)
+        left_s = ends_in_s(timer_of(old), self._clock)
+        if first and left_s <= 0 and late_collect_s:
+            return self._replace(session, old, late_collect_s)
+        return self._replace(session, old, min(left_s, grace_s)) if first else timer_of(old)
 
-    def _replace(self, session: Session, old: TimerRow, ends_at: datetime) -> Timer:
-        now, boot_s = self._clock.now(), self._clock.boot_s()
-        timer = Timer(
-            label=old.label,
-            seq=_last_seq(session, old.label) + 1,
-            kind="ending",
-            fires_at=now,
-            ends_at=max(now, ends_at),
-            boot_id=self._clock.boot_id,
-            fires_boot_s=boot_s,
-            ends_boot_s=boot_s + max(0.0, (ends_at - now).total_seconds()),
-        )
+    def _replace(self, session: Session, old: TimerRow, left_s: float) -> Timer:
+        now = self._clock.now()
+        ends_at = now + timedelta(seconds=max(0.0, left_s))
+        seq = _last_seq(session, old.label) + 1
+        timer = timer_for(old.label, seq, "ending", now, ends_at, self._clock)
         if old.state == TimerState.IN_FORCE:
             old.state = TimerState.SUPERSEDED
             session.add(old)

@@ -1,0 +1,220 @@
+"""The keeper's tick over a real journal, with a clock and a cloud that a test holds in its hand."""
+
+import logging
+from collections.abc import Iterator
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from gpurun.blackbox import BlackBox
+from gpurun.clock import Deadline
+from gpurun.keeper.daemon import Keeper
+from gpurun.locks import hold
+from gpurun.model import AttemptState, Ending, Need, Offer, Order, RunState
+from gpurun.places import Places
+from gpurun.settings import Settings
+from gpurun.store import Journal
+from gpurun.store.ledger import Caps
+from gpurun.store.owner import machine_hash
+from gpurun.timers import entry_of, timer_for
+from tests.fakecloud import FakeClock, FakeCloud
+from tests.test_store import LABEL, attempt, run
+
+
+class World:
+    """A keeper, its journal, its cloud; `tick` also waits for the rounds that it started."""
+
+    def __init__(self, root: Path) -> None:
+        self.clock = FakeClock()
+        self.cloud = FakeCloud(self.clock)
+        self.places = Places(root / "state").ensure()
+        self.journal = Journal(self.places.database, self.clock)
+        self.journal.database.migrate()
+        self.blackbox = BlackBox(
+            self.places.blackbox, self.journal.owner.ensure()[0], machine_hash()
+        )
+        self.keeper = Keeper(
+            self.places,
+            Settings.model_construct(),
+            self.clock,
+            self.journal,
+            self.blackbox,
+            lambda _name: self.cloud,
+        )
+        self.journal.runs.add(run(self.clock))
+        self.epoch = self.journal.runs.take("run00001")
+
+    def rent(self, minutes: float = 10) -> None:
+        made = attempt(self.clock)
+        made = type(made)(
+            **{f: getattr(made, f) for f in made.__slots__} | {"account_id": self.cloud.account_id}
+        )
+        fires_at = self.clock.now() + timedelta(minutes=minutes)
+        timer = timer_for(LABEL, 1, "setup", fires_at, fires_at + timedelta(minutes=1), self.clock)
+        caps = Caps(Decimal(10))
+        self.journal.attempts.intend(made, timer, [("keeper", True)], Decimal(1), caps, self.epoch)
+        self.journal.attempts.sending(LABEL, self.epoch)
+        offer = Offer("fake", "1", None, 0, Decimal("3.60"), 10)
+        order = Order(offer, Need(None, 0, 10), LABEL, timer.fires_at, timer.ends_at, Decimal(10))
+        created = self.cloud.create(order)
+        self.journal.attempts.made(LABEL, created.instance_id, "answer")
+        self.journal.attempts.seen(LABEL, self.clock.now(), None)
+        self.blackbox.append(entry_of(self.journal.attempts.get(LABEL), timer, "seen"))
+
+    def tick(self, times: int = 1, apart_s: float = 1) -> None:
+        for _ in range(times):
+            self.clock.advance(apart_s)
+            self.keeper.tick()
+            deadline = Deadline(10, poll_s=0.005)
+            while self.keeper.working() and not deadline.passed():
+                pass
+
+    @property
+    def alive(self) -> bool:
+        return bool(self.cloud.boxes)
+
+
+@pytest.fixture
+def world(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Iterator[World]:
+    caplog.set_level(logging.INFO, "gpurun.keeper")
+    made = World(tmp_path)
+    with hold(made.places.run_lock("run00001")):  # a driver that does nothing
+        yield made
+    made.journal.close()
+
+
+@pytest.fixture(autouse=True)
+def told(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The keeper signals the lock's holder, which is this process: it must survive."""
+    import signal
+
+    from gpurun.signals import TOLD
+
+    heard: list[int] = []
+    before = signal.signal(TOLD, lambda number, _frame: heard.append(number))
+    yield heard
+    signal.signal(TOLD, before)
+
+
+def test_nothing_is_ended_before_its_time_and_everything_after(world: World) -> None:
+    world.rent(minutes=10)
+    world.tick(30, apart_s=19)
+    assert world.alive
+    assert world.journal.runs.get("run00001").ending is None
+    world.tick(8, apart_s=15)
+    assert not world.alive
+    assert world.journal.attempts.get(LABEL).state is AttemptState.GONE
+    assert world.journal.runs.get("run00001").state is RunState.DEADLINE
+
+
+def test_the_driver_is_told_when_the_timer_fires_and_destroyed_for_at_the_end(
+    world: World, told: list[int]
+) -> None:
+    world.rent(minutes=1)
+    world.tick(1, apart_s=61)
+    assert len(told) == 1
+    assert world.alive
+    world.tick(1, apart_s=58)
+    assert world.alive
+    world.tick(1, apart_s=2)
+    assert not world.alive
+
+
+def test_a_step_of_the_wall_clock_neither_fires_nor_delays(world: World) -> None:
+    world.rent(minutes=10)
+    world.clock._now += timedelta(hours=9)
+    world.tick(3)
+    assert world.alive
+    world.clock._now -= timedelta(hours=33)
+    world.tick(40, apart_s=20)
+    assert not world.alive
+
+
+def test_a_timer_is_acknowledged_by_the_next_tick(world: World) -> None:
+    world.rent()
+    assert not world.journal.timers.acknowledged(LABEL, 1)
+    world.tick()
+    assert world.journal.timers.acknowledged(LABEL, 1)
+
+
+def test_a_box_is_ended_by_the_black_box_when_the_journal_is_garbage(world: World) -> None:
+    world.rent(minutes=1)
+    for suffix in ("", "-wal"):
+        path = world.places.database.with_name("gpurun.db" + suffix)
+        path.write_bytes(b"\xff" * path.stat().st_size)
+    world.tick(2, apart_s=70)
+    assert not world.alive
+
+
+def test_a_provider_that_is_away_is_asked_until_it_answers(world: World) -> None:
+    world.rent(minutes=1)
+    world.cloud.unreachable = True
+    world.tick(20, apart_s=61)
+    assert world.alive
+    assert world.journal.runs.get("run00001").state is RunState.STILL_BILLING
+    assert world.journal.runs.get("run00001").exit_code == 10
+    world.cloud.unreachable = False
+    world.tick(5, apart_s=61)
+    assert not world.alive
+    assert world.journal.runs.get("run00001").state is RunState.DEADLINE
+
+
+def test_a_label_that_reappears_is_ended_again(world: World) -> None:
+    world.rent(minutes=1)
+    box = next(iter(world.cloud.boxes.values()))
+    world.tick(6, apart_s=61)
+    assert world.journal.attempts.get(LABEL).state is AttemptState.GONE
+    world.cloud.boxes[box.id] = box
+    world.tick(6, apart_s=61)
+    assert not world.alive
+    assert world.cloud.destroys.count(box.id) >= 2
+
+
+def test_a_box_that_ended_elsewhere_ends_its_run_after_three_lists(world: World) -> None:
+    world.rent(minutes=60)
+    world.tick(1, apart_s=31)
+    world.cloud.boxes.clear()
+    world.tick(2, apart_s=31)
+    assert world.journal.runs.get("run00001").state is RunState.ACTIVE
+    world.tick(2, apart_s=31)
+    assert world.journal.runs.get("run00001").state is RunState.FAILED
+    assert "outside gpurun" in world.journal.runs.get("run00001").error
+
+
+def test_what_is_not_ours_is_shown_and_never_touched(world: World) -> None:
+    world.rent()
+    own = next(iter(world.cloud.boxes.values()))
+    other = type(own)(
+        **{f: getattr(own, f) for f in own.__slots__} | {"id": "7", "label": LABEL + "x"}
+    )
+    world.cloud.boxes["7"] = other
+    world.tick(10, apart_s=121)
+    assert list(world.cloud.boxes) == ["7"]
+    assert "7" not in world.cloud.destroys
+
+
+def test_a_ghost_is_ended_once_it_is_listed(world: World) -> None:
+    world.rent()
+    world.journal.attempts.get(LABEL)
+    world.cloud.list_lag_s = 10**6
+    with world.journal.database.write() as session:
+        session.connection().exec_driver_sql("UPDATE instances SET state='ghost', instance_id=NULL")
+    world.journal.endings.end_run("run00001", Ending.FAILED, "never appeared", 0)
+    world.tick(10, apart_s=61)
+    assert world.alive
+    world.cloud.list_lag_s = 0
+    world.tick(6, apart_s=61)
+    assert not world.alive
+
+
+def test_a_ghost_that_never_comes_expires_after_a_day(world: World) -> None:
+    world.rent()
+    world.cloud.boxes.clear()
+    with world.journal.database.write() as session:
+        session.connection().exec_driver_sql("UPDATE instances SET state='ghost', instance_id=NULL")
+    world.tick(2, apart_s=3600)
+    assert world.journal.attempts.get(LABEL).state is AttemptState.GHOST
+    world.tick(1, apart_s=86400)
+    assert world.journal.attempts.get(LABEL).state is AttemptState.EXPIRED

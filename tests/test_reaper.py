@@ -1,0 +1,99 @@
+"""One round of ending a box, against every lie a cloud in memory can tell."""
+
+from dataclasses import replace
+from decimal import Decimal
+
+import pytest
+
+from gpurun.errors import ProviderError, ProviderUnreachable
+from gpurun.model import Need, Offer, Order
+from gpurun.proof import Evidence
+from gpurun.reaper import pursue
+from tests.fakecloud import FakeClock, FakeCloud
+
+LABEL = "gpurun-owner1-run00001-nonce1"
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def cloud(clock: FakeClock) -> FakeCloud:
+    made = FakeCloud(clock)
+    offer = Offer("fake", "1", None, 0, Decimal("1.89"), 10)
+    ends_at = clock.now()
+    made.create(Order(offer, Need(None, 0, 10), LABEL, ends_at, ends_at, Decimal(10)))
+    return made
+
+
+def evidence(instance_id: str | None = "101") -> Evidence:
+    return Evidence("fake-account", LABEL, instance_id, seen=True, boot_id="fake-boot")
+
+
+def test_a_box_is_gone_only_after_two_lists_with_the_gap_between_them(
+    cloud: FakeCloud, clock: FakeClock
+) -> None:
+    known, verdict = pursue(evidence(), cloud, clock)
+    assert not verdict.gone
+    clock.advance(19)
+    known, verdict = pursue(known, cloud, clock)
+    assert not verdict.gone
+    clock.advance(1)
+    _, verdict = pursue(known, cloud, clock)
+    assert verdict.gone
+    assert cloud.destroys == ["101"]
+
+
+def test_a_destroy_that_did_nothing_is_asked_for_again(cloud: FakeCloud, clock: FakeClock) -> None:
+    cloud.destroy_does_nothing = True
+    known, verdict = pursue(evidence(), cloud, clock)
+    assert "still listed" in verdict.why
+    cloud.destroy_does_nothing = False
+    for _ in range(3):
+        clock.advance(20)
+        known, verdict = pursue(known, cloud, clock)
+    assert verdict.gone
+    assert cloud.destroys == ["101", "101"]
+
+
+def test_an_empty_list_is_not_believed_while_the_row_answers_by_id(
+    cloud: FakeCloud, clock: FakeClock
+) -> None:
+    cloud.destroy_does_nothing = cloud.list_empty = True
+    known = evidence()
+    for _ in range(5):
+        known, verdict = pursue(known, cloud, clock)
+        assert not verdict.gone
+        clock.advance(60)
+
+
+def test_another_account_is_refused_before_anything_is_asked_of_it(
+    cloud: FakeCloud, clock: FakeClock
+) -> None:
+    cloud.account_id = "another"
+    with pytest.raises(ProviderError, match="another"):
+        pursue(evidence(), cloud, clock)
+    assert cloud.destroys == []
+
+
+def test_an_unreachable_provider_proves_nothing(cloud: FakeCloud, clock: FakeClock) -> None:
+    known, _ = pursue(evidence(), cloud, clock)
+    cloud.unreachable = True
+    clock.advance(60)
+    with pytest.raises(ProviderUnreachable):
+        pursue(known, cloud, clock)
+
+
+def test_a_box_whose_id_was_never_learnt_is_found_by_its_label_and_ended(
+    cloud: FakeCloud, clock: FakeClock
+) -> None:
+    known, verdict = pursue(replace(evidence(None), seen=False), cloud, clock)
+    assert not verdict.gone
+    assert known.instance_id == "101"
+    for _ in range(3):
+        clock.advance(20)
+        known, verdict = pursue(known, cloud, clock)
+    assert verdict.gone
+    assert cloud.boxes == {}
