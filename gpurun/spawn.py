@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 
-def detached(module: str, *arguments: str, log: Path) -> int:
-    """Run `python -m module` in a session of its own, printing to `log`; returns its pid.
+def detached(module: str, *arguments: str, log: Path) -> None:
+    """Run `python -m module` in a session of its own, printing to `log`; it is nobody's child.
 
     The environment travels along: a key that lives only there must reach the driver and the
     keeper.  It is never written anywhere.
@@ -15,16 +15,15 @@ def detached(module: str, *arguments: str, log: Path) -> int:
     log.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
-        process = subprocess.Popen(
-            [sys.executable, "-m", module, *arguments],
+        subprocess.run(
+            ["sh", "-c", '"$@" &', "sh", sys.executable, "-m", module, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=descriptor,
             stderr=descriptor,
             start_new_session=True,
             cwd=log.parent,
             env=os.environ | {"PYTHONUNBUFFERED": "1"},
+            check=False,
         )
     finally:
         os.close(descriptor)
-    process.returncode = 0  # never waited for: it is not ours to outlive
-    return process.pid

@@ -244,9 +244,11 @@ class Local:
             raise ProviderError(f"local: {home} cannot be removed: {error.strerror}") from error
 
     def _empty_trash(self) -> None:
+        """Away from here: a gigabyte of packages must not keep the end waiting for its word."""
+        trash = self._boxes / ".trash"
         with suppress(FileNotFoundError):
-            for leftover in (self._boxes / ".trash").iterdir():
-                removal.remove(leftover)
+            if any(trash.iterdir()):
+                removal.begin(trash)
 
     def _read(self, instance_id: str) -> tuple[Box, Path]:
         home = self._boxes / self._checked(instance_id)
