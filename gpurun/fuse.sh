@@ -96,7 +96,9 @@ beat() { # over the old bytes, so that it needs no room on a full disk
 
 claim() {
     start_of $$
-    { echo "$$ $start" > fuse.pid.$$ && mv -f fuse.pid.$$ fuse.pid; } 2>/dev/null
+    { echo "$$ $start" > fuse.pid.$$ && mv -f fuse.pid.$$ fuse.pid; } 2>/dev/null && return
+    rm -f fuse.pid.$$
+    { echo "$$ $start" 1<> fuse.pid; } 2>/dev/null # the disk is full: over the old bytes
 }
 
 nap() { # SECONDS, or until a signal says that the file is new
