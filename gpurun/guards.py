@@ -41,13 +41,18 @@ class Fuse:
         return self._noted(fuse.read_back(shell, home))
 
     def require(self, timer: Timer) -> None:
-        """A5: no launch while an armed fuse holds an older timer than this one."""
+        """A5: no launch while the fuse may hold an older timer than this one.
+
+        One that does not hold this timer is disarmed, and that is read back.
+        """
         state = self.read()
-        if state is not None and state.alive and not state.disarmed and state.seq < timer.seq:
-            raise PhaseFailed(
-                f"the fuse still holds timer {state.seq}, which would end the training at "
-                f"{state.ends_at:%H:%M} UTC. Training was not launched."
-            )
+        if state is None or not state.holds(timer.seq):
+            self.disarm()
+            if self._journal.timers.guard_state(self._label, "fuse") != "disarmed":
+                raise PhaseFailed(
+                    "the fuse can be neither moved to the run timer nor disarmed: it may end the "
+                    "training at the setup hour. Training was not launched."
+                )
 
     def disarm(self) -> None:
         """After the proof of death: it has nothing left to end."""

@@ -179,7 +179,8 @@ def locked(text: str) -> str:
     return (
         f"mkdir -p {KEEP}; exec 9>>{STEP_LOCK}; if command -v flock >/dev/null; then flock 9; fi\n"
         f"[ ! -f {ENV_FILE} ] || . ./{ENV_FILE}\n"
-        f"(\nset -e\n{text}\n) 9>&-"
+        # Were it the last command, dash would run it in place and close the lock with it.
+        f"(\nset -e\n{text}\n) 9>&-\nexit $?"
     )
 
 

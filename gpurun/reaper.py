@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from gpurun.clock import Clock
 from gpurun.errors import ProviderError
-from gpurun.model import Instance
+from gpurun.model import Instance, InstanceState
 from gpurun.proof import Evidence, Lookup, Verdict, listing, of_death
 from gpurun.provider import Provisioner
 
@@ -44,10 +44,13 @@ def _look(
     rows = cloud.instances()
     evidence = evidence.plus(listing(account, began_s, rows))
     for row in rows:
-        if row.label == evidence.label or row.id == evidence.instance_id:
+        ours = row.label == evidence.label or row.id == evidence.instance_id
+        if ours and row.state is not InstanceState.GONE:
             return evidence, row
     if evidence.instance_id is None:
         return evidence, None
     began_s = clock.boot_s()
-    row_by_id = cloud.instance(evidence.instance_id)
-    return evidence.plus(Lookup(account, began_s, row_by_id is not None)), row_by_id
+    found = cloud.instance(evidence.instance_id)
+    if found is not None and found.state is InstanceState.GONE:
+        found = None
+    return evidence.plus(Lookup(account, began_s, found is not None)), found

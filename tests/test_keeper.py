@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -47,10 +48,7 @@ class World:
         self.epoch = self.journal.runs.take("run00001")
 
     def rent(self, minutes: float = 10) -> None:
-        made = attempt(self.clock)
-        made = type(made)(
-            **{f: getattr(made, f) for f in made.__slots__} | {"account_id": self.cloud.account_id}
-        )
+        made = replace(attempt(self.clock), account_id=self.cloud.account_id)
         fires_at = self.clock.now() + timedelta(minutes=minutes)
         timer = timer_for(LABEL, 1, "setup", fires_at, fires_at + timedelta(minutes=1), self.clock)
         caps = Caps(Decimal(10))
@@ -186,10 +184,7 @@ def test_a_box_that_ended_elsewhere_ends_its_run_after_three_lists(world: World)
 def test_what_is_not_ours_is_shown_and_never_touched(world: World) -> None:
     world.rent()
     own = next(iter(world.cloud.boxes.values()))
-    other = type(own)(
-        **{f: getattr(own, f) for f in own.__slots__} | {"id": "7", "label": LABEL + "x"}
-    )
-    world.cloud.boxes["7"] = other
+    world.cloud.boxes["7"] = replace(own, id="7", label=LABEL + "x")
     world.tick(10, apart_s=121)
     assert list(world.cloud.boxes) == ["7"]
     assert "7" not in world.cloud.destroys

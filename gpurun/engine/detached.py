@@ -82,7 +82,8 @@ def look(shell: Shell, name: str, offset: int, metrics_glob: str | None, timeout
 
 def terminate_text(name: str) -> str:
     """sh text that asks the command and all it started to stop (SIGTERM)."""
-    return f'kill -TERM -- "-$(cat {KEEP}/{name}.started/pid)" 2>/dev/null || :'
+    # `kill -TERM -- -PID` is an error in dash.
+    return f'kill -s TERM -- "-$(cat {KEEP}/{name}.started/pid)" 2>/dev/null || :'
 
 
 def _unquoted_glob(glob: str) -> str:

@@ -128,6 +128,11 @@ class Timers:
                 row.read_back_at = self._clock.now()
             session.add(row)
 
+    def guard_state(self, label: str, name: str) -> str:
+        with self._database.read() as session:
+            row = session.get(GuardRow, (label, name))
+            return "none" if row is None else row.state
+
     def import_timer(self, timer: Timer) -> None:
         """W5: the black box knew a later timer than a restored database."""
         with self._database.write() as session:
