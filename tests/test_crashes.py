@@ -8,6 +8,7 @@ import pytest
 
 from gpurun import keeper
 from gpurun.locks import holder
+from gpurun.phases import ORDER
 from tests.homes import WAITS, Home
 
 PAUSE = "sleep 3; mkdir -p data/train data/test; touch data/train/dataset.json"
@@ -21,15 +22,22 @@ def kill_driver(home: Home, run: str) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("phase", ["rent", "data", "train"])
-def test_the_run_goes_on_when_the_command_line_is_killed(home: Home, phase: str) -> None:
-    following = home.start("up", home.recipe(build=PAUSE), "--yes")
+def test_the_command_line_may_be_killed_in_every_phase(home: Home) -> None:
+    """`up` first, then `resume`, which shows the same run: each is killed in the next phase."""
+    train = "mkdir -p out; sleep 2; echo 42 > out/result.txt"
+    following = home.start("up", home.recipe(build=PAUSE, train=train), "--yes")
     run = home.only_run()
-    home.until_phase(run, phase)
-    following.kill()
-    following.communicate()
+    journal = home.journal()
+    for number, phase in enumerate(ORDER):
+        home.until(lambda at=number: ORDER.index(journal.runs.get(run).phase) >= at, 60)
+        following.kill()
+        following.communicate()
+        if phase != ORDER[-1]:
+            following = home.start("resume", run)
+    journal.close()
     home.until_finished(run)
     assert home.document(run)["state"] == "done", home.logs()
+    assert home.box_processes() == []
 
 
 @pytest.mark.parametrize("phase", ["data", "train"])
