@@ -4,14 +4,12 @@ The floor, a bare Python process, is measured in the same run.  Limits are those
 issue for the spine: 110 MB, 0.5 % of a core, two seconds.
 """
 
-import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
 from argparse import ArgumentParser
-from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
@@ -28,7 +26,7 @@ def main() -> None:
     parser.add_argument("--idle-s", type=float, default=30)
     parser.add_argument("--runs", type=int, default=3)
     options = parser.parse_args()
-    rows: list[tuple[str, str, str]] = [("python -c pass, RSS", f"{_bare_mb():.0f} MB", "")]
+    rows: list[tuple[str, str, str]] = [("a bare Python, RSS", f"{_bare_mb():.0f} MB", "")]
     with tempfile.TemporaryDirectory() as folder:
         home = Home(Path(folder))
         try:
@@ -91,9 +89,14 @@ def _row(name: str, seconds: list[float], limit_s: float) -> tuple[str, str, str
 
 
 def _bare_mb() -> float:
-    code = "import resource; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return int(json.loads(done.stdout)) / 1024
+    """The floor: what a Python process that does nothing holds."""
+    bare = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        _wait(2)
+        return _rss_mb(bare.pid)
+    finally:
+        bare.kill()
+        bare.communicate()
 
 
 def _rss_mb(pid: int) -> float:
@@ -110,11 +113,10 @@ def _instant_s(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
 
 
-def _wait(seconds: float, until: Callable[[], bool] = lambda: False) -> None:
+def _wait(seconds: float) -> None:
     deadline = Deadline(seconds, poll_s=0.2)
     while not deadline.passed():
-        if until():
-            return
+        pass
 
 
 if __name__ == "__main__":
