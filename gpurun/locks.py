@@ -9,6 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from gpurun.clock import Deadline
+
+PROBES_PASS_S = 0.3
+
 
 class Taken(Exception):
     """Another process holds the lock."""
@@ -20,15 +24,27 @@ def hold(path: Path) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise Taken(str(path)) from error
+        _take(descriptor, path)
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-        yield
+        try:
+            yield
+        finally:
+            os.ftruncate(descriptor, 0)  # a pid left there might be another process's by then
     finally:
         os.close(descriptor)
+
+
+def _take(descriptor: int, path: Path) -> None:
+    """Whoever asks for the holder has the lock for a moment: try again before giving up."""
+    deadline = Deadline(PROBES_PASS_S, poll_s=0.02)
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError as error:
+            if deadline.passed():
+                raise Taken(str(path)) from error
 
 
 def holder(path: Path) -> int | None:

@@ -4,15 +4,31 @@ from gpurun import budget as money
 from gpurun.clock import after
 from gpurun.engine.context import Context
 from gpurun.engine.detached import terminate_text
-from gpurun.errors import UsageError
+from gpurun.errors import PhaseFailed, ProviderError, UsageError
 from gpurun.guards import Fuse
 from gpurun.model import Attempt, Timer
 from gpurun.signals import Told
 from gpurun.store.ledger import Caps
+from gpurun.store.timers import Moved
 from gpurun.timers import ends_in_s, fires_in_s, timer_for
+
+ARM_TRIES = 3
 
 
 def arm_run(ctx: Context, attempt: Attempt, fuse: Fuse | None) -> Timer:
+    """ARM; once more when `gpurun extend` moved the setup timer meanwhile."""
+    for _ in range(ARM_TRIES):
+        try:
+            if timer := _arm_run(ctx, attempt, fuse):
+                return timer
+        except Moved:
+            continue
+        if ctx.journal.runs.get(ctx.run.id).ending is not None:
+            raise Told  # the setup timer fired meanwhile
+    raise PhaseFailed("the run timer could not be put in force; training was not launched")
+
+
+def _arm_run(ctx: Context, attempt: Attempt, fuse: Fuse | None) -> Timer | None:
     """A1-A5: the run timer replaces the setup timer; no launch under an older one."""
     timers = ctx.journal.timers
     now = ctx.clock.now()
@@ -31,7 +47,7 @@ def arm_run(ctx: Context, attempt: Attempt, fuse: Fuse | None) -> Timer:
     if fuse is not None:
         fuse.arm(timer, terminate_text("train"))
     if not timers.put_in_force(timer):
-        raise Told  # the setup timer fired meanwhile: the run is ending
+        return None
     if fuse is not None:
         fuse.require(timer)
     return timer
@@ -50,10 +66,14 @@ def extend(ctx: Context, attempt: Attempt, fuse: Fuse | None, seconds: float) ->
     timer = timer_for(attempt.label, seq, old.kind, fires_at, ends_at, ctx.clock)
     _arming(ctx, attempt, timer)
     ctx.trace(attempt, timer, attempt.state.value)
-    if fuse is not None:
-        fuse.arm(timer, terminate_text("train"))
+    held = fuse.arm(timer, terminate_text("train")) if fuse else None
     if not timers.put_in_force(timer):
         raise UsageError(f"run {ctx.run.id}: its timer has just fired; it cannot be extended")
+    if fuse is not None and not (held and held.holds(timer.seq)):
+        raise ProviderError(
+            f"the keeper now ends run {ctx.run.id} at {ends_at:%H:%M} UTC, but its fuse did not "
+            f"take that timer and may end it sooner. Run `gpurun extend {ctx.run.id}` again."
+        )
     return timer
 
 

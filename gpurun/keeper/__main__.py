@@ -1,6 +1,6 @@
 """`python -m gpurun.keeper`: a parent of a few lines, and the keeper itself.
 
-The parent starts the keeper again when it is killed; it ends when the keeper ends by itself.
+The parent starts the keeper again when it is killed or fails; it ends when the keeper was told to.
 """
 
 import signal
@@ -10,6 +10,7 @@ from functools import partial
 from types import FrameType
 
 AGAIN_AFTER_S = 0.5
+STOPPED, LOCKED = 0, 3  # told to stop; another keeper runs: no reason to start again
 
 
 def parent() -> int:
@@ -22,7 +23,7 @@ def parent() -> int:
         signal.signal(signal.SIGTERM, partial(_forward, child))
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        if child.wait() >= 0:
+        if child.wait() in (STOPPED, LOCKED):
             return child.returncode
         clock.sleep(AGAIN_AFTER_S)
 

@@ -13,14 +13,14 @@ from datetime import timedelta
 from functools import partial
 
 from gpurun import __version__, spawn
-from gpurun.blackbox import BlackBox
+from gpurun.blackbox import BlackBox, Entry
 from gpurun.clock import Clock
 from gpurun.guards import disarm_all
 from gpurun.keeper.charges import Charge, from_blackbox, from_journal
 from gpurun.keeper.lists import Lists
 from gpurun.keeper.rounds import Rounds
 from gpurun.locks import holder
-from gpurun.model import AttemptState, Ending, Run
+from gpurun.model import SETTLED, AttemptState, Ending, Run
 from gpurun.outcome import conclude
 from gpurun.places import Places
 from gpurun.proof import Evidence, Verdict
@@ -33,6 +33,7 @@ from gpurun.timers import entry_of
 log = logging.getLogger("gpurun.keeper")
 
 IDLE_BEAT_S = 10.0
+NOT_BILLING = (*SETTLED, AttemptState.INTENT)
 TAKE_OVER_AFTER_S = 2.0
 TAKE_OVER_AT_MOST_EVERY_S = 60.0
 NEVER_DRIVEN_S = 30.0
@@ -79,11 +80,11 @@ class Keeper:
             self._beat()
             self._try(self._journal.timers.acknowledge)
             for charge in charges:
-                self._serve(charge)
+                self._alone(partial(self._serve, charge))
             self._lists.step({run.provider for run in runs} | self._watched())
             self._expire(charges)
             for run in runs:
-                self._take_over(run)
+                self._alone(partial(self._take_over, run))
         except Exception:  # a tick that fails is a line in the log; the next one comes in a second
             log.exception("tick failed")
 
@@ -127,16 +128,31 @@ class Keeper:
             for timer in self._journal.timers.in_force():
                 if timer.label in attempts:  # else intended since then: the next tick sees it
                     known[timer.label] = from_journal(attempts[timer.label], timer)
-            entries = self.blackbox.read()
-            settled = set(self._journal.attempts.find(list(entries))) - set(known)
+            entries = self._entries()
+            found = self._journal.attempts.find(list(entries))
+            settled = {label for label, attempt in found.items() if attempt.state in NOT_BILLING}
         except (StoreError, ValueError, TypeError, KeyError) as error:
             log.error("the journal cannot be read (%s); going by %s", error, self._places.blackbox)
-            entries = self.blackbox.read()
+            entries = self._entries()
         for label, entry in entries.items():
             charge = from_blackbox(entry)
             if charge is not None and label not in known and label not in settled:
                 known[label] = charge
         return list(known.values())
+
+    def _entries(self) -> dict[str, Entry]:
+        try:
+            return self.blackbox.read()
+        except OSError as error:
+            log.error("%s cannot be read: %s", self._places.blackbox, error)
+            return {}
+
+    def _alone(self, serve: Callable[[], None]) -> None:
+        """What fails for one box or run is logged, and keeps no other waiting."""
+        try:
+            serve()
+        except Exception:
+            log.exception("part of a tick failed")
 
     def _unfinished(self) -> list[Run]:
         try:
@@ -145,25 +161,32 @@ class Keeper:
             return []
 
     def _serve(self, charge: Charge) -> None:
-        if charge.fires(self._clock):
-            self._fire(charge)
+        if charge.fires(self._clock) and self._fire(charge):
+            return  # the next tick has the timer that was written just now
         if charge.attempt is not None and charge.attempt.state is AttemptState.INTENT:
             return  # nothing was sent
-        driven = charge.attempt is not None and bool(
-            holder(self._places.run_lock(charge.attempt.run_id))
-        )
         deleting = charge.attempt is not None and charge.attempt.state is AttemptState.DELETING
-        if charge.ends(self._clock) or (deleting and not driven):
+        if charge.ends(self._clock) or (deleting and not self._driven(charge)):
             self._rounds.step(charge)
             self._warn_if_slow(charge)
 
-    def _fire(self, charge: Charge) -> None:
-        """T: the run begins to end; its driver is told, or another one started to collect."""
+    def _driven(self, charge: Charge) -> bool:
+        try:
+            run_id = charge.attempt.run_id if charge.attempt else ""
+            return bool(run_id and holder(self._places.run_lock(run_id)))
+        except OSError:  # a lock that cannot be asked must not keep a box alive
+            return False
+
+    def _fire(self, charge: Charge) -> bool:
+        """T: the run begins to end; its driver is told, or another one started to collect.
+
+        True when that was written just now: a new timer is in force.
+        """
         if charge.timer is None or charge.attempt is None:
-            return
+            return False
         try:
             if charge.attempt.ending is not None:
-                return
+                return False
             run = self._journal.runs.get(charge.attempt.run_id)
             late_s = (
                 float(self._settings.late_collect_minutes) * 60
@@ -173,15 +196,17 @@ class Keeper:
             reason = f"the {charge.timer.kind} timer fired at {charge.fires_at:%H:%M:%S} UTC"
             timers = self._journal.endings.fire(charge.timer, run.id, reason, late_s)
             if timers is None:
-                return
+                return False
             for timer in timers:
-                self.blackbox.append(entry_of(charge.attempt, timer, "deleting"))
-        except (StoreError, OSError) as error:
+                with contextlib.suppress(OSError):
+                    self.blackbox.append(entry_of(charge.attempt, timer, "deleting"))
+        except StoreError as error:
             log.error("timer of %s fired, not recorded: %s", charge.label, error)
-            return
+            return False
         log.info("%s: %s", charge.label, reason)
         if not self._tell_driver(run.id):
             self._start_driver(run.id)
+        return True
 
     def _tell_driver(self, run_id: str) -> bool:
         pid = holder(self._places.run_lock(run_id))

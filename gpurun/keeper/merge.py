@@ -28,6 +28,9 @@ def merge_blackbox(journal: Journal, blackbox: BlackBox, clock: Clock) -> None:
         for label, entry in entries.items():
             if label not in known:
                 journal.owner.distrust(RESTORED)
+            elif known[label].state in (AttemptState.INTENT, AttemptState.REFUSED):
+                journal.owner.distrust(RESTORED)
+                journal.attempts.recovered(label, entry.instance_id)
             elif entry.seq > journal.timers.last_seq(label):
                 journal.owner.distrust(RESTORED)
                 timer = timer_for(

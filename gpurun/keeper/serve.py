@@ -87,9 +87,12 @@ def _keep(places: Places, clock: Clock) -> int:
         log.error("this state directory was made on another machine: nothing is ended by itself")
         return STOPPED
     blackbox = BlackBox(places.blackbox, owner_id, machine)
-    merge_blackbox(journal, blackbox, clock)
-    if places.blackbox.exists() and places.blackbox.stat().st_size > COMPACT_BYTES:
-        blackbox.compact(lambda entry: not entry.settled)
+    try:
+        merge_blackbox(journal, blackbox, clock)
+        if places.blackbox.exists() and places.blackbox.stat().st_size > COMPACT_BYTES:
+            blackbox.compact(lambda entry: not entry.settled)
+    except Exception:  # whatever the state directory is like: the ticks must begin
+        log.exception("the black box could not be compared with the journal")
     keeper = Keeper(places, settings, clock, journal, blackbox, clouds)
 
     def tick() -> None:

@@ -112,6 +112,20 @@ class Attempts:
                 row.ending = row.ending or Ending.FAILED.value
             session.add(row)
 
+    def recovered(self, label: str, instance_id: str | None) -> None:
+        """A restored database calls it unsent, the black box knows better: it may exist."""
+        with self._database.write() as session:
+            row = _row(session, label)
+            row.state, row.sent_at = AttemptState.UNCLEAR.value, row.sent_at or self._clock.now()
+            if instance_id is not None:
+                row.state, row.instance_id, row.id_from = (
+                    AttemptState.MADE.value,
+                    instance_id,
+                    "log",
+                )
+            session.add(row)
+            self._event(session, row, "recovered", "timers.log knew more than the database")
+
     def refused(self, label: str, why: str) -> None:
         """Known that nothing was made: the reservation is free again."""
         self._settle(label, AttemptState.REFUSED, why)
@@ -158,7 +172,9 @@ class Attempts:
         with self._database.write() as session:
             row = _row(session, label)
             row.evidence_json = evidence_json
-            if acked and row.delete_acked_at is None:
+            if not acked:
+                row.delete_acked_at = None  # its word was not kept: the row is listed again
+            elif row.delete_acked_at is None:
                 row.delete_acked_at = self._clock.now()
             session.add(row)
 

@@ -91,7 +91,8 @@ class Database:
         if have is not None:
             if have not in known_versions():
                 self.require_current()
-            backup(self.path, self.path.with_name(f"{self.path.name}.{have}.bak"))
+            with _explained(self.path):
+                backup(self.path, self.path.with_name(f"{self.path.name}.{have}.bak"))
         with _explained(self.path), self._engine.begin() as connection:
             config = _alembic()
             config.attributes["connection"] = connection
@@ -154,7 +155,7 @@ def _engine(path: Path, busy_timeout_s: float) -> Engine:
 def _explained(path: Path) -> Iterator[None]:
     try:
         yield
-    except (DBAPIError, sqlite3.Error) as error:
+    except (DBAPIError, sqlite3.Error, OSError) as error:
         cause = getattr(error, "orig", None) or error
         raise StoreError(
             f"the journal {path} cannot be used: {cause}. Nothing will be rented; "

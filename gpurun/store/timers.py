@@ -6,12 +6,17 @@ from decimal import Decimal
 from sqlmodel import Session, col, select
 
 from gpurun.clock import Clock
+from gpurun.errors import UsageError
 from gpurun.model import SETTLED, Timer, TimerState
 from gpurun.store.database import Database
 from gpurun.store.ledger import Caps, add_reservation, release_reservation
 from gpurun.store.rows import timer_of
 from gpurun.store.runs import fence
 from gpurun.store.tables import GuardRow, InstanceRow, TimerRow
+
+
+class Moved(UsageError):
+    """Another command has given this label a timer since this one was worked out."""
 
 
 class Timers:
@@ -84,6 +89,11 @@ class Timers:
         """A1: the next timer is on disk and its cost reserved; the old one stays in force."""
         with self._database.write() as session:
             fence(session, run_id, epoch, timer.label)
+            seqs = session.exec(select(TimerRow.seq).where(TimerRow.label == timer.label))
+            if timer.seq != max(seqs, default=0) + 1:
+                raise Moved(
+                    f"the timer of {timer.label} is being moved by another command; try again"
+                )
             release_reservation(session, run_id, timer.label, self._clock)
             session.flush()
             add_reservation(session, run_id, timer.label, reserve_usd, self._clock, caps)
@@ -95,17 +105,15 @@ class Timers:
     def put_in_force(self, timer: Timer) -> bool:
         """A4: this timer replaces every older one, unless one of them has fired (I14)."""
         with self._database.write() as session:
-            older = session.exec(
-                select(TimerRow).where(TimerRow.label == timer.label, TimerRow.seq < timer.seq)
-            ).all()
-            if any(row.state == TimerState.FIRED for row in older):
+            rows = session.exec(select(TimerRow).where(TimerRow.label == timer.label)).all()
+            new = next((row for row in rows if row.seq == timer.seq), None)
+            if new is None or any(row.state == TimerState.FIRED for row in rows):
                 return False
-            for row in older:
+            if new.state != TimerState.ARMING or any(row.seq > timer.seq for row in rows):
+                return False
+            for row in rows:
                 row.state = TimerState.SUPERSEDED
                 session.add(row)
-            new = session.get(TimerRow, (timer.label, timer.seq))
-            if new is None or new.state != TimerState.ARMING:
-                return False
             new.state = TimerState.IN_FORCE
             session.add(new)
             return True
