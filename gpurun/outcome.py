@@ -24,6 +24,6 @@ def conclude(journal: Journal, run_id: str, unproven: str = "") -> None:
             journal.runs.finish(run_id, RunState.STILL_BILLING, STILL_BILLING, unproven)
         return
     state, exit_code = FINAL[run.ending]
-    if run.exit_code not in (None, STILL_BILLING):
+    if run.exit_code is not None:
         exit_code = run.exit_code
     journal.runs.finish(run_id, state, exit_code)

@@ -33,7 +33,8 @@ def pursue(evidence: Evidence, cloud: Provisioner, clock: Clock) -> tuple[Eviden
         # The word of a DELETE is not believed: ask again.  A lost answer's id is learnt here.
         evidence = replace(evidence, instance_id=row.id, acked_s=None)
         return evidence, Verdict(False, f"{row.label} (instance {row.id}) is still listed")
-    return evidence, of_death(evidence, cloud.traits.proof_gap_s)
+    traits = cloud.traits
+    return evidence, of_death(evidence, traits.proof_gap_s, unseen_span_s=traits.settle_window_s)
 
 
 def _look(

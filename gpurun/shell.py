@@ -125,7 +125,7 @@ class _Conversation:
         self, process: subprocess.Popen[bytes], stdin: str, on_line: Callable[[str], None] | None
     ) -> None:
         self._process = process
-        self._unsent = memoryview(stdin.encode())
+        self._unsent = memoryview(stdin.encode(errors="surrogateescape"))
         self._on_line = on_line
         self._decoder = io.IncrementalNewlineDecoder(
             codecs.getincrementaldecoder("utf-8")("replace"), translate=True

@@ -31,8 +31,9 @@ def stop_listening() -> None:
 @contextmanager
 def held() -> Iterator[None]:
     """No signal is delivered inside: between a request to rent and its record nothing may stop."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, HELD)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, HELD)  # runs what is pending: inside the try
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -10,13 +10,9 @@ from gpurun.places import Places
 
 def main(arguments: list[str]) -> int:
     run_id, *flags = arguments
-    drive(
-        run_id,
-        Places.here(),
-        configuration.load(),
-        SystemClock(),
-        may_rent="--takeover" not in flags,
-    )
+    may_rent = "--takeover" not in flags
+    settings = configuration.load() if may_rent else configuration.load_for_ending()[0]
+    drive(run_id, Places.here(), settings, SystemClock(), may_rent)
     return 0
 
 

@@ -131,14 +131,20 @@ class Box:
 
     def _put_secrets(self) -> None:
         """Through stdin, just before the launch; the launched command removes the file."""
+        self._check_secrets()
         known = self._ctx.secrets()
         values = [(s.name, known[s.name]) for s in self._ctx.recipe.secrets if s.name in known]
-        if values:
-            self.shell.run(
-                f"umask 077; cat > {self.secrets_file}",
-                timeout_s=30,
-                stdin=detached.exports(values),
-            )
+        if not values or self.shell.run("[ -d .gpurun/train.started ]", timeout_s=30).ok:
+            return
+        put = self.shell.run(
+            f"umask 077; cat > {self.secrets_file}", timeout_s=30, stdin=detached.exports(values)
+        )
+        if not put.ok:
+            raise PhaseFailed(f"the secrets could not be put on the box: {put.tail(1)}")
+
+    def forget_secrets(self) -> None:
+        """Where a launch never came, they would lie on tmpfs after the box is gone."""
+        self.shell.run(f"rm -f {self.secrets_file}", timeout_s=10)
 
     def _answers(self) -> bool:
         result = self.shell.run(f"echo {MARKER}", timeout_s=15)

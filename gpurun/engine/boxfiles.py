@@ -2,10 +2,11 @@
 
 import hashlib
 import json
+import os
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from gpurun.errors import PhaseFailed
 from gpurun.phases import KEEP
@@ -14,23 +15,33 @@ from gpurun.shell import Shell
 LIST_S = 600.0
 
 # Runs on the box with nothing but the standard library.
+# A link is followed only to what lies inside the box's root, and each file is listed once.
 _LISTING = """
 import glob, hashlib, json, os, sys
-seen = set()
+root, seen = os.path.realpath("."), {}
 for pattern in sys.argv[2:]:
     for path in glob.glob(pattern, recursive=True):
-        found = [os.path.join(d, f) for d, _, fs in os.walk(path) for f in fs]
-        seen.update(found if os.path.isdir(path) else [path])
-for path in sorted(seen):
-    if not os.path.isfile(path) or os.path.islink(path) or path.endswith((".tmp", ".part")):
+        inside = [os.path.join(d, f) for d, _, fs in os.walk(path) for f in fs]
+        for name in inside if os.path.isdir(path) else [path]:
+            real = os.path.realpath(name)
+            if real.startswith(root + os.sep) and not name.endswith((".tmp", ".part")):
+                seen.setdefault(real, os.path.normpath(name))
+rows = 0
+for real, path in sorted(seen.items(), key=lambda item: item[1]):
+    try:
+        info = os.stat(real)
+        sha = hashlib.sha256()
+        if sys.argv[1] == "digest":
+            with open(real, "rb") as file:
+                while block := file.read(1 << 20):
+                    sha.update(block)
+        elif not os.path.isfile(real):
+            continue
+    except OSError:
         continue
-    info = os.stat(path)
-    sha = hashlib.sha256()
-    if sys.argv[1] == "digest":
-        with open(path, "rb") as file:
-            while block := file.read(1 << 20):
-                sha.update(block)
     print(json.dumps([path, info.st_size, info.st_mtime_ns, sha.hexdigest()]))
+    rows += 1
+print(json.dumps({"rows": rows}))
 """
 
 
@@ -49,44 +60,68 @@ def matching(shell: Shell, globs: Sequence[str], *, digests: bool = False) -> li
     mode = "digest" if digests else "plain"
     words = " ".join(shlex.quote(word) for word in (mode, *globs))
     python = "$([ -x venv/bin/python ] && echo venv/bin/python || echo python3)"
-    result = shell.run(f"{python} -c {shlex.quote(_LISTING)} {words}", timeout_s=LIST_S)
-    if not result.ok:
+    lines: list[str] = []  # not the result's output: of a long list that keeps only the end
+    result = shell.run(
+        f"{python} -c {shlex.quote(_LISTING)} {words}", timeout_s=LIST_S, on_line=lines.append
+    )
+    rows = [_row(line) for line in lines if line.startswith("[")]
+    last = lines[-1].strip() if lines else ""
+    if not result.ok or last != json.dumps({"rows": len(rows)}):
         raise PhaseFailed(f"cannot list {', '.join(globs)} on the box: {result.tail(3)}")
-    rows = [json.loads(line) for line in result.output.splitlines() if line.startswith("[")]
-    return [BoxFile(*row) for row in rows]
+    return rows
+
+
+def _row(line: str) -> BoxFile:
+    """A row of the listing; what a box says must not make us write outside of the run's folder."""
+    try:
+        path, size_bytes, mtime_ns, sha256 = json.loads(line)
+        file = BoxFile(str(path), int(size_bytes), int(mtime_ns), str(sha256))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise PhaseFailed(f"the box's list of files makes no sense: {line[:200]!r}") from error
+    parts = PurePosixPath(file.path).parts
+    if not parts or file.path.startswith("/") or ".." in parts or "\0" in file.path:
+        raise PhaseFailed(f"the box names a file outside of its root: {file.path!r}")
+    return file
 
 
 def fetch(
     shell: Shell,
     globs: Sequence[str],
     into: Path,
-    on_file: Callable[[BoxFile], None] = lambda _file: None,
-) -> list[BoxFile]:
-    """Fetch what matches and is not here yet, the newest first; digests are compared.
+) -> tuple[list[BoxFile], list[str]]:
+    """Fetch what matches and is not here yet, the newest first; and what could not be fetched.
 
     A good local file is never replaced by a broken one: each arrives beside it and is renamed.
     What has been fetched is noted on the box, so that a guard may remove it there.
     """
-    found = matching(shell, globs, digests=True)
-    for file in sorted(found, key=lambda one: -one.mtime_ns):
-        target = into / file.path
-        if not (target.is_file() and _sha256(target) == file.sha256):
-            target.parent.mkdir(parents=True, exist_ok=True)
-            part = target.with_name(target.name + ".part")
-            shell.get(file.path, part)
-            if (got := _sha256(part)) != file.sha256:
-                raise PhaseFailed(
-                    f"{file.path} arrived with digest {got[:12]}, the box has {file.sha256[:12]}; "
-                    f"what came is kept as {part}"
-                )
-            part.replace(target)
-        on_file(file)
-    _note(shell, found)
-    return found
+    came, failed = [], []
+    for file in sorted(matching(shell, globs, digests=True), key=lambda one: -one.mtime_ns):
+        try:
+            _fetch_one(shell, file, into / file.path)
+            came.append(file)
+        except (PhaseFailed, OSError) as error:  # one that moves or vanishes stops no other
+            failed.append(f"{file.path} was not fetched: {error}")
+    _note(shell, came)
+    return came, failed
+
+
+def _fetch_one(shell: Shell, file: BoxFile, target: Path) -> None:
+    if target.is_file() and _sha256(target) == file.sha256:
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(f".{hashlib.sha256(os.fsencode(target.name)).hexdigest()[:16]}.part")
+    shell.get(file.path, part)
+    if (got := _sha256(part)) != file.sha256:
+        raise PhaseFailed(
+            f"it arrived with digest {got[:12]}, the box has {file.sha256[:12]}; what came is "
+            f"kept as {part}"
+        )
+    part.replace(target)
 
 
 def _note(shell: Shell, files: Sequence[BoxFile]) -> None:
-    lines = "".join(f"{file.mtime_ns} {file.size_bytes} {file.path}\n" for file in files)
+    named = [file for file in files if "\n" not in file.path]  # the note has a line for each
+    lines = "".join(f"{file.mtime_ns} {file.size_bytes} {file.path}\n" for file in named)
     name = f"{KEEP}/collected.txt"
     shell.run(f"mkdir -p {KEEP}; cat > {name}.tmp; mv {name}.tmp {name}", timeout_s=30, stdin=lines)
 

@@ -2,6 +2,8 @@
 
 import json
 import os
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from gpurun.places import Places
 from gpurun.provider import Provisioner
 from gpurun.recipe import Recipe
 from gpurun.settings import Settings
-from gpurun.store import Journal
+from gpurun.store import Journal, StoreError
 from gpurun.timers import entry_of
 from gpurun.wiring import provisioner
 
@@ -54,6 +56,15 @@ class Context:
         """The newest attempt of the run."""
         attempts = self.journal.attempts.of_run(self.run.id)
         return attempts[-1] if attempts else None
+
+    def fact(self, write: Callable[[], object]) -> None:
+        """Write what has happened, if it can be written: nothing that ends a box waits for it."""
+        try:
+            write()
+        except (StoreError, OSError) as error:
+            if self.places.free_reserve(str(error)):
+                with suppress(StoreError, OSError):
+                    write()
 
     def trace(self, attempt: Attempt, timer: Timer, state: str) -> None:
         """The black-box line of a label: written after the commit, before the call it covers."""

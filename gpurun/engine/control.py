@@ -17,7 +17,7 @@ from gpurun.engine.box import Box
 from gpurun.engine.context import Context, open_context
 from gpurun.engine.live import FINISHED, live_box
 from gpurun.engine.plan import Plan
-from gpurun.errors import GpurunError, ProviderError, StillBilling, UsageError
+from gpurun.errors import GpurunError, PhaseFailed, ProviderError, StillBilling, UsageError
 from gpurun.guards import fuse_of
 from gpurun.keeper.charges import Charge, from_blackbox
 from gpurun.locks import holder
@@ -32,12 +32,15 @@ from gpurun.timers import entry_of, evidence_of
 from gpurun.trust import may_buy
 from gpurun.wiring import provisioner
 
+AGAIN_S = 2.0
+
 
 def begin(plan: Plan, settings: Settings) -> str:
     """Write the run and start its driver; returns the run's id.  Nothing is rented by this call."""
     places, clock = Places(settings.state_dir).ensure(), SystemClock()
     journal = may_buy(places, clock)
     run_id = random_id(8)
+    _require_writable(settings.runs_dir / run_id)
     options = {
         "offer_id": plan.offer_id,
         "usd_per_hour": str(plan.offer.usd_per_hour),
@@ -130,11 +133,28 @@ def pull(run_id: str, path: str | None, settings: Settings) -> list[Path]:
     """Fetch what the recipe collects, or one path, from a live box."""
     ctx, attempt = live_box(run_id, settings)
     box = Box(ctx, attempt, lambda _line: None)
+    if path and (path.startswith("/") or ".." in Path(path).parts):
+        raise UsageError(f"{path} lies outside of the box's root; give a path inside of it")
     globs = [path] if path else ctx.recipe.collect
-    files = boxfiles.fetch(box.shell, globs, ctx.artifacts_dir)
+    files, failed = boxfiles.fetch(box.shell, globs, ctx.artifacts_dir)
+    if failed:
+        raise PhaseFailed("; ".join(failed))
     if not files:
         raise UsageError(f"nothing on the box of run {run_id} matches {', '.join(globs)}")
     return [ctx.artifacts_dir / file.path for file in files]
+
+
+def _require_writable(folder: Path) -> None:
+    """Where the artifacts will land: proven before anything is rented."""
+    try:
+        folder.mkdir(parents=True)
+        (folder / ".probe").touch()
+        (folder / ".probe").unlink()
+    except OSError as error:
+        raise UsageError(
+            f"artifacts cannot be written to {folder} ({error.strerror}): nothing was rented. "
+            "Run gpurun elsewhere, or set GPURUN_RUNS_DIR."
+        ) from error
 
 
 def _git_state(folder: Path) -> dict[str, object]:
@@ -155,8 +175,8 @@ def _kill_by_journal(
     run_id: str, collect: bool, places: Places, settings: Settings, clock: Clock
 ) -> str:
     ctx = open_context(run_id, places, settings, clock)
-    run = ctx.run
-    if run.state in FINISHED:
+    run, attempts = ctx.run, ctx.journal.attempts.of_run(run_id)
+    if run.state in FINISHED and not any(attempt.state.may_bill for attempt in attempts):
         return f"run {run_id} is already {run.state}: its box is gone, nothing to do"
     grace_s = ctx.budget.grace_s if collect else 0.0
     timers = ctx.journal.endings.end_run(run_id, Ending.KILL, "gpurun kill", grace_s)
@@ -169,9 +189,9 @@ def _kill_by_journal(
     if pid := holder(places.run_lock(run_id)):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, TOLD)
-    keeper.start(places)
     if not collect:
         _destroy_now(ctx)
+    keeper.summon(places)
     return f"run {run_id} is being ended"
 
 
@@ -192,11 +212,11 @@ def _kill_by_blackbox(charges: list[Charge], settings: Settings, clock: Clock) -
     """DELETE and prove each, from this process alone."""
     unproven = []
     for charge in charges:
-        cloud = provisioner(charge.provider, settings, clock)
         evidence, why = charge.evidence(clock.boot_id), "not asked"
         give_up = clock.now() + timedelta(seconds=60)
         while clock.now() < give_up:
             try:
+                cloud = provisioner(charge.provider, settings, clock)
                 evidence, verdict = pursue(evidence, cloud, clock)
             except GpurunError as error:
                 why = str(error)
@@ -205,7 +225,7 @@ def _kill_by_blackbox(charges: list[Charge], settings: Settings, clock: Clock) -
                 if verdict.gone:
                     _note_gone(settings, charge)
                     break
-            clock.sleep(max(1.0, cloud.traits.proof_gap_s))
+            clock.sleep(AGAIN_S)
         else:
             unproven.append(f"{charge.label}: {why}")
     if unproven:

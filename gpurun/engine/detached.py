@@ -66,7 +66,7 @@ def look(shell: Shell, name: str, offset: int, metrics_glob: str | None, timeout
     )
     result = shell.run(text, timeout_s=timeout_s)
     lines = result.output.splitlines()
-    if not result.ok and len(lines) < 5:
+    if lines[:1] != ["none"] and len(lines) < 5:
         raise ConnectionError(f"the look at the box failed ({result.exited}): {result.tail(1)}")
     if lines[:1] == ["none"]:
         return Sight(False, False, False, None, b"", ())
@@ -84,6 +84,11 @@ def terminate_text(name: str) -> str:
     """sh text that asks the command and all it started to stop (SIGTERM)."""
     # `kill -TERM -- -PID` is an error in dash.
     return f'kill -s TERM -- "-$(cat {KEEP}/{name}.started/pid)" 2>/dev/null || :'
+
+
+def kill_text(name: str) -> str:
+    """sh text that ends it (SIGKILL)."""
+    return f'kill -s KILL -- "-$(cat {KEEP}/{name}.started/pid)" 2>/dev/null || :'
 
 
 def _unquoted_glob(glob: str) -> str:

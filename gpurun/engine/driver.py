@@ -6,8 +6,10 @@ It reads where the run stands from the journal and goes on from there, so that a
 
 import traceback
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
+from gpurun import keeper
 from gpurun.clock import Clock
 from gpurun.engine import arm, detached
 from gpurun.engine.box import Box
@@ -24,6 +26,7 @@ from gpurun.settings import Settings
 from gpurun.signals import Told, listen, stop_listening
 from gpurun.store import Fenced, Journal
 
+KEEPER_EVERY_S = 10.0
 FUSE_READ_EVERY_S = 60.0
 BOOK_EVERY_S = 60.0
 BUG = 1
@@ -40,6 +43,21 @@ def drive(run_id: str, places: Places, settings: Settings, clock: Clock, may_ren
         return
 
 
+class Every:
+    """Whether it is time again for what is done now and then; the first time it is not."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._last_s: dict[str, float] = {}
+
+    def __call__(self, seconds: float, what: str) -> bool:
+        now_s = self._clock.boot_s()
+        if now_s - self._last_s.setdefault(what, now_s) < seconds:
+            return False
+        self._last_s[what] = now_s
+        return True
+
+
 class Driver:
     """One drive of one run."""
 
@@ -48,7 +66,9 @@ class Driver:
         self._may_rent = may_rent
         self._dir: Path = ctx.places.run_dir(ctx.run.id)
         self._dir.mkdir(parents=True, exist_ok=True)
-        self._steps_log = (self._dir / "steps.log").open("a", buffering=1)
+        self._steps_log = (self._dir / "steps.log").open(
+            "a", buffering=1, encoding="utf-8", errors="replace"
+        )
         self._train_log = self._dir / "train.log"
 
     def go(self) -> None:
@@ -56,9 +76,11 @@ class Driver:
             if self._ctx.run.ending is None:
                 self._drive()
         except (Told, Fenced):
+            if self._fresh().run.ending is None:
+                return  # another driver has it: touch nothing
             self._say("the run is ending")
         except GpurunError as error:
-            self._fail(str(error), error.exit_code)
+            self._fail(str(error), self._code(error))
         except Exception as error:  # a bug of ours must not leave a box behind
             traceback.print_exc()
             self._fail(f"a bug in gpurun: {error!r}; see {self._dir / 'driver.log'}", BUG)
@@ -124,7 +146,7 @@ class Driver:
         box = Box(ctx, attempt, self._say)
         done = ctx.journal.runs.phases_done(attempt.label, ctx.run.bundle_sha256)
         for phase in ("boot", "accept", "ship", "setup", "data", "verify", "arm", "train"):
-            if phase not in done or phase in ("boot", "accept"):
+            if phase not in done or phase == "boot":
                 self._perform(phase, attempt, box)
         self._perform("collect", attempt, box)
         ctx.journal.endings.end_run(ctx.run.id, Ending.DONE, "finished", grace_s=0)
@@ -140,8 +162,8 @@ class Driver:
             detail = self._phase_work(phase, attempt, box)
             result = "ok"
         finally:
-            ctx.journal.ledger.book(attempt.label, phase)
-            ctx.journal.runs.end_phase(row, result, detail)
+            ctx.fact(lambda: ctx.journal.ledger.book(attempt.label, phase))
+            ctx.fact(lambda: ctx.journal.runs.end_phase(row, result, detail))
 
     def _phase_work(self, phase: str, attempt: Attempt, box: Box) -> str:
         ctx = self._ctx
@@ -166,31 +188,47 @@ class Driver:
             return self._wait_for_timer()
         box.perform("train")
         fuse = self._fuse(attempt)
-        clock, last = self._ctx.clock, {"fuse": 0.0, "book": self._ctx.clock.boot_s()}
+        every = Every(self._ctx.clock)
 
         def each_look() -> None:
-            now_s = clock.boot_s()
             if self._ctx.journal.runs.get(self._ctx.run.id).ending is not None:
                 raise Told
-            if fuse is not None and now_s - last["fuse"] > FUSE_READ_EVERY_S:
-                last["fuse"] = now_s
-                fuse.read()
-            if now_s - last["book"] > BOOK_EVERY_S:
-                last["book"] = now_s
+            if every(KEEPER_EVERY_S, "keeper"):
+                keeper.summon(self._ctx.places)
+            if fuse is not None and every(FUSE_READ_EVERY_S, "fuse"):
+                self._tend(fuse, attempt)
+            if every(BOOK_EVERY_S, "book"):
                 self._ctx.journal.ledger.book(attempt.label, "train")
 
         return watch(self._ctx, box.shell, self._train_log, each_look)
 
+    def _tend(self, fuse: Fuse, attempt: Attempt) -> None:
+        """A fuse that died, or holds an older timer, is given the one in force again."""
+        timer = self._ctx.journal.timers.of(attempt.label)
+        state = fuse.read()
+        if timer is not None and not (state and state.holds(timer.seq)):
+            fuse.arm(timer, detached.terminate_text("train"))
+
     def _wait_for_timer(self) -> str:
-        """An interactive box: its timer, its idle rule or a kill ends it."""
+        """An interactive box: its timer or a kill ends it."""
+        every = Every(self._ctx.clock)
         while self._ctx.journal.runs.get(self._ctx.run.id).ending is None:
+            if every(KEEPER_EVERY_S, "keeper"):
+                keeper.summon(self._ctx.places)
             self._ctx.clock.sleep(1.0)
         raise Told
 
     def _arm_setup_fuse(self, attempt: Attempt) -> None:
         timer, fuse = self._ctx.journal.timers.of(attempt.label), self._fuse(attempt)
-        if timer is not None and fuse is not None:
-            fuse.arm(timer, detached.terminate_text("train"))
+        if timer is None or fuse is None:
+            return
+        state = fuse.arm(timer, detached.terminate_text("train"))
+        settings = self._ctx.settings
+        if not (state and state.holds(timer.seq)) and not settings.accept_one_guard:
+            raise PhaseFailed(
+                "the fuse could not be armed, so only the keeper could end this box; if you accept "
+                "that: `gpurun up ... --accept-one-guard`"
+            )
 
     def _fuse(self, attempt: Attempt) -> Fuse | None:
         return fuse_of(self._ctx.cloud, attempt, self._ctx.journal, self._ctx.clock)
@@ -200,12 +238,19 @@ class Driver:
         self._say(error)
         grace_s = ctx.budget.grace_s if self._launched() else 0.0
         for timer in ctx.journal.endings.end_run(ctx.run.id, Ending.FAILED, error, grace_s):
-            ctx.trace(ctx.journal.attempts.get(timer.label), timer, "deleting")
-        ctx.journal.runs.failing(ctx.run.id, error, exit_code)
+            attempt = ctx.journal.attempts.get(timer.label)
+            ctx.fact(partial(ctx.trace, attempt, timer, "deleting"))
+        ctx.fact(lambda: ctx.journal.runs.failing(ctx.run.id, error, exit_code))
+
+    def _code(self, error: GpurunError) -> int:
+        """Codes 2 and 3 say that nothing was rented: never of a run that had a box."""
+        attempts = self._ctx.journal.attempts.of_run(self._ctx.run.id)
+        rented = any(a.state.may_bill or a.state is AttemptState.GONE for a in attempts)
+        return PhaseFailed.exit_code if rented and error.exit_code in (2, 3) else error.exit_code
 
     def _launched(self) -> bool:
         """Whether there may be something worth collecting."""
-        return self._phase() in ("train", "collect")
+        return self._ctx.journal.runs.began(self._ctx.run.id, "train")
 
     def _phase(self) -> str:
         return self._ctx.journal.runs.get(self._ctx.run.id).phase

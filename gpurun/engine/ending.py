@@ -1,8 +1,8 @@
 """KILL: every end of a run, seen from its driver.  A keeper can do all of it but the collecting."""
 
-import contextlib
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from gpurun.engine import boxfiles, detached
@@ -10,12 +10,13 @@ from gpurun.engine.box import Box
 from gpurun.engine.context import Context
 from gpurun.engine.rent import resolve
 from gpurun.engine.watch import Progress, look_once
-from gpurun.errors import GpurunError, ProviderError
+from gpurun.errors import GpurunError, PhaseFailed, ProviderError
 from gpurun.guards import disarm_all
 from gpurun.model import Attempt, AttemptState
 from gpurun.outcome import conclude
 from gpurun.proof import Evidence, Verdict
 from gpurun.reaper import pursue
+from gpurun.store import StoreError
 from gpurun.timers import evidence_of
 
 LOUD_AFTER_S = 60.0
@@ -27,7 +28,7 @@ def end_all(ctx: Context, log: Callable[[str], None]) -> None:
     """Bring every attempt of a run that is ending to its proven end."""
     for attempt in ctx.journal.attempts.of_run(ctx.run.id):
         end_one(ctx, attempt, log)
-    conclude(ctx.journal, ctx.run.id)
+    ctx.fact(lambda: conclude(ctx.journal, ctx.run.id))
 
 
 def end_one(ctx: Context, attempt: Attempt, log: Callable[[str], None]) -> None:
@@ -43,42 +44,58 @@ def end_one(ctx: Context, attempt: Attempt, log: Callable[[str], None]) -> None:
     if not attempt.state.may_bill or attempt.state is AttemptState.GHOST:
         return
     if attempt.state is AttemptState.SEEN:
-        ctx.journal.runs.show_phase(ctx.run.id, "collect")
+        ctx.fact(lambda: ctx.journal.runs.show_phase(ctx.run.id, "collect"))
         _collect_what_can_be(ctx, attempt, log)
-        ctx.journal.ledger.book(attempt.label, "collect")
+        ctx.fact(lambda: ctx.journal.ledger.book(attempt.label, "collect"))
+        _forget_secrets(ctx, attempt, log)
     destroy(ctx, attempt, log)
+
+
+def _forget_secrets(ctx: Context, attempt: Attempt, log: Callable[[str], None]) -> None:
+    """A launch that never came leaves its secrets on tmpfs."""
+    try:
+        Box(ctx, attempt, log).forget_secrets()
+    except (GpurunError, OSError) as error:
+        log(f"the secrets file could not be looked for: {error}")
 
 
 def destroy(ctx: Context, attempt: Attempt, log: Callable[[str], None]) -> None:
     """DELETE and PROOF, until proven; nothing but the proof ends this."""
-    ctx.journal.runs.show_phase(ctx.run.id, "destroy")
-    ctx.journal.attempts.deleting(attempt.label)
+    attempts = ctx.journal.attempts
+    ctx.fact(lambda: ctx.journal.runs.show_phase(ctx.run.id, "destroy"))
+    ctx.fact(lambda: attempts.deleting(attempt.label))
     began_s, rounds = ctx.clock.boot_s(), 0
     evidence = evidence_of(attempt, ctx.clock)
-    while ctx.journal.attempts.get(attempt.label).state is not AttemptState.GONE:
+    while not _known_gone(ctx, attempt.label):
         try:
             evidence, verdict = pursue(evidence, ctx.cloud, ctx.clock)
         except ProviderError as error:
             verdict = Verdict(False, str(error))
-        ctx.journal.attempts.evidence(
-            attempt.label, evidence.to_json(), acked=evidence.acked_s is not None
-        )
+        kept, acked = evidence.to_json(), evidence.acked_s is not None
+        ctx.fact(partial(attempts.evidence, attempt.label, kept, acked))
         if verdict.gone:
-            ctx.journal.attempts.gone(attempt.label, evidence.to_json())
+            ctx.fact(partial(attempts.gone, attempt.label, kept))
             break
         if ctx.clock.boot_s() - began_s > LOUD_AFTER_S:
             log(f"STILL BILLING: {attempt.label}: {verdict.why}")
-            conclude(ctx.journal, ctx.run.id, unproven=verdict.why)
+            ctx.fact(partial(conclude, ctx.journal, ctx.run.id, verdict.why))
         ctx.clock.sleep(_next_look_s(ctx, evidence, rounds))
         rounds += 1
-    ctx.journal.ledger.book(attempt.label, "destroy")
+    ctx.fact(lambda: ctx.journal.ledger.book(attempt.label, "destroy"))
     timer = ctx.journal.timers.of(attempt.label)
     if timer is not None:
-        with contextlib.suppress(OSError):  # a full disk never keeps a dead box alive
-            ctx.trace(ctx.journal.attempts.get(attempt.label), timer, "gone")
+        ctx.fact(lambda: ctx.trace(attempts.get(attempt.label), timer, "gone"))
     if trouble := disarm_all(ctx.cloud, attempt, ctx.journal, ctx.clock):
         log(f"the fuse of {attempt.label} could not be disarmed: {trouble}")
     log(f"destroyed {attempt.label}: proven gone")
+
+
+def _known_gone(ctx: Context, label: str) -> bool:
+    """The keeper may have been faster; a journal that cannot be read says nothing."""
+    try:
+        return ctx.journal.attempts.get(label).state is AttemptState.GONE
+    except StoreError:
+        return False
 
 
 def _next_look_s(ctx: Context, evidence: Evidence, rounds: int) -> float:
@@ -93,12 +110,12 @@ def _collect_what_can_be(ctx: Context, attempt: Attempt, log: Callable[[str], No
     timer = ctx.journal.timers.of(attempt.label)
     if timer is None or timer.ends_at <= ctx.clock.now() or ctx.run.collected_at is not None:
         return
-    try:
-        box = Box(ctx, attempt, log)
-        _stop_training(ctx, box, timer.ends_at)
-        collect(ctx, box, log)
-    except (GpurunError, OSError) as error:
-        log(f"not everything could be collected: {error}")
+    for work in (partial(_stop_training, ends_at=timer.ends_at), partial(collect, log=log)):
+        try:
+            work(ctx, Box(ctx, attempt, log))
+        except Exception as error:  # whatever a box contains, the way to its end is not blocked
+            log(f"not everything could be collected: {error!r}")
+            ctx.fact(partial(ctx.journal.runs.add_error, ctx.run.id, _not_collected(ctx, error)))
 
 
 def _stop_training(ctx: Context, box: Box, ends_at: datetime) -> None:
@@ -113,18 +130,24 @@ def _stop_training(ctx: Context, box: Box, ends_at: datetime) -> None:
     while sight.alive and ctx.clock.boot_s() < until_s:
         ctx.clock.sleep(0.2)
         sight = look_once(ctx, box.shell, train_log, Progress(ctx.clock.now()))
+    if sight.alive:  # it ignores SIGTERM: what it still writes cannot be fetched whole
+        box.shell.run(detached.kill_text("train"), timeout_s=15)
+
+
+def _not_collected(ctx: Context, error: Exception) -> str:
+    return f"Not everything was collected into {ctx.artifacts_dir}: {error}"
 
 
 def collect(ctx: Context, box: Box, log: Callable[[str], None]) -> None:
     """Fetch what the recipe collects; the journal says what came, with digests."""
     into: Path = ctx.artifacts_dir
     into.mkdir(parents=True, exist_ok=True)
-    files = boxfiles.fetch(box.shell, ctx.recipe.collect, into)
-    ctx.journal.runs.collected(
-        ctx.run.id,
-        [
-            {"path": str(into / file.path), "bytes": file.size_bytes, "sha256": file.sha256}
-            for file in files
-        ],
-    )
+    files, failed = boxfiles.fetch(box.shell, ctx.recipe.collect, into)
+    rows = [
+        {"path": str(into / file.path), "bytes": file.size_bytes, "sha256": file.sha256}
+        for file in files
+    ]
+    ctx.fact(lambda: ctx.journal.runs.collected(ctx.run.id, rows))
     log(f"collected {len(files)} files into {into}")
+    if failed:
+        raise PhaseFailed("; ".join(failed))

@@ -1,5 +1,6 @@
 """RENT and UNCLEAR (protocol 3): the only place that calls `create`."""
 
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 
@@ -45,7 +46,10 @@ def rent(ctx: Context) -> Attempt:
     if len(tried) >= MAX_ATTEMPTS:
         raise NoCapacity(f"run {ctx.run.id}: {MAX_ATTEMPTS} offers were tried and none worked")
     if blocked := [a for a in tried if _blocks_next(a)]:
-        raise ProviderError(f"{blocked[0].label} is not yet acknowledged as ended; not buying more")
+        raise ProviderError(
+            f"{blocked[0].label} is not yet acknowledged as ended: no other offer is bought. "
+            f"`gpurun status {ctx.run.id}` shows it"
+        )
     if trouble := ctx.journal.owner.trouble():
         raise UsageError(f"nothing was rented: {trouble}.")
     listening(ctx.places, ctx.journal, ctx.cloud, ctx.clock)  # R1
@@ -191,18 +195,28 @@ def _send(ctx: Context, attempt: Attempt, offer: Offer) -> Attempt:
         max_usd_per_hour=ctx.budget.max_usd_per_hour,
     )
     with held():
+        began_s = ctx.clock.boot_s()
         attempts.sending(attempt.label, ctx.epoch)
-        committed_s = ctx.clock.boot_s()
         sent = attempts.get(attempt.label)
-        ctx.trace(sent, timer, "sending")
-        if ctx.clock.boot_s() - committed_s > SEND_WITHIN_S:
+        try:
+            ctx.trace(sent, timer, "sending")
+        except OSError as error:
+            attempts.refused(attempt.label, f"the black box cannot be written: {error}")
+            raise UsageError(
+                f"{ctx.places.blackbox} cannot be written ({error}): nothing was rented"
+            ) from error
+        if ctx.clock.boot_s() - began_s > SEND_WITHIN_S:
             attempts.refused(attempt.label, "this process was stopped before the request left")
-            raise ProviderError(f"{attempt.label}: stopped before the request left; nothing rented")
+            ctx.fact(lambda: ctx.trace(sent, timer, "refused"))
+            raise ProviderError(
+                f"{attempt.label}: this process was stopped before the request left; nothing was "
+                "rented. Run `gpurun up` again."
+            )
         try:
             created = ctx.cloud.create(order)
         except NoCapacity as error:
             attempts.refused(attempt.label, str(error))
-            ctx.trace(sent, timer, "refused")
+            ctx.fact(lambda: ctx.trace(sent, timer, "refused"))
             raise
         except CreateFailedButMade as error:
             attempts.made(attempt.label, error.instance_id, "answer")
@@ -211,7 +225,7 @@ def _send(ctx: Context, attempt: Attempt, offer: Offer) -> Attempt:
         except Exception as error:  # whatever else happened: it may exist
             attempts.unclear(attempt.label, str(error))
         else:
+            made = replace(sent, instance_id=created.instance_id, state=AttemptState.MADE)
+            ctx.fact(lambda: ctx.trace(made, timer, "made"))  # the id is nowhere else yet
             attempts.made(attempt.label, created.instance_id, "answer")
-        made = attempts.get(attempt.label)
-        ctx.trace(made, timer, made.state.value)
-    return made
+        return attempts.get(attempt.label)

@@ -12,14 +12,18 @@ from typing import Any
 
 from gpurun.engine import boxfiles, detached
 from gpurun.engine.context import Context
-from gpurun.errors import PhaseFailed
+from gpurun.errors import PhaseFailed, ProviderError
+from gpurun.model import InstanceState
 from gpurun.recipe import Recipe
 from gpurun.shell import Shell
 from gpurun.store import StoreError
 
 LOOK_EVERY_S = 1.0
 LOOK_S = 20.0
-COLLECT_CHECK_S = 10.0
+LOST_S = 300.0
+LONGEST_S = 90 * 86400.0
+MOST = 1e18
+DRAIN_BYTES = 32 * 1024 * 1024  # of a log that is longer, the end is copied
 COMPARE: Mapping[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
@@ -39,17 +43,18 @@ class Progress:
     said: dict[str, Any] = field(default_factory=dict)
 
     def hear(self, line: Mapping[str, Any], now: datetime) -> None:
-        if line.get("step") != self.said.get("step"):
+        if _number(line.get("step")) != _number(self.said.get("step")):
             self.moved_at = now
         self.said.update(line)
 
     def document(self) -> dict[str, Any]:
         """The `train` part of `status --json`."""
-        shown = {name: self.said.get(name) for name in NAMES}
+        shown = {name: _number(self.said.get(name)) for name in NAMES}
         step, total, rate = shown["step"], shown["total_steps"], shown["it_per_s"]
         eta_s = None
-        if isinstance(step, int) and isinstance(total, int) and rate:
+        if step is not None and total is not None and rate:
             eta_s = round(max(0, total - step) / rate, 1)
+            eta_s = eta_s if 0 <= eta_s <= LONGEST_S else None
         return shown | {
             "gpu_util": None,
             "power_w": None,
@@ -63,8 +68,17 @@ def watch(ctx: Context, shell: Shell, log: Path, each_look: Callable[[], None]) 
     """Until the training has ended well; returns the reason.  Raises PhaseFailed otherwise."""
     progress = Progress(ctx.clock.now())
     rule = ctx.recipe.watch.stop_when
+    lost_since_s: float | None = None
     while True:
-        sight = look_once(ctx, shell, log, progress)
+        try:
+            sight, lost_since_s = look_once(ctx, shell, log, progress), None
+        except ConnectionError as error:  # the outcome is unknown, not a failure
+            lost_since_s = lost_since_s or ctx.clock.boot_s()
+            if _stopped(ctx) or ctx.clock.boot_s() - lost_since_s > LOST_S:
+                raise PhaseFailed(f"{error}. The training's last lines:\n{tail(log)}") from error
+            each_look()
+            ctx.clock.sleep(LOOK_EVERY_S)
+            continue
         with suppress(StoreError):  # a journal that is locked or full does not stop a training
             ctx.journal.runs.progress(ctx.run.id, progress.document())
         if sight.exit_code is not None and not sight.log:
@@ -80,6 +94,18 @@ def watch(ctx: Context, shell: Shell, log: Path, each_look: Callable[[], None]) 
             each_look()
         if not sight.log:
             ctx.clock.sleep(LOOK_EVERY_S)
+
+
+def _stopped(ctx: Context) -> bool:
+    """Whether the provider says that the box does not run any more."""
+    attempt = ctx.attempt()
+    if attempt is None or attempt.instance_id is None:
+        return True
+    try:
+        row = ctx.cloud.instance(attempt.instance_id)
+    except ProviderError:
+        return False
+    return row is None or row.state is InstanceState.STOPPED
 
 
 def look_once(ctx: Context, shell: Shell, log: Path, progress: Progress) -> detached.Sight:
@@ -100,8 +126,15 @@ def holds(rule: str, said: Mapping[str, Any]) -> bool:
     if matched is None:
         return False
     name, op, number = matched.groups()
-    value = said.get(name)
-    return isinstance(value, int | float) and COMPARE[op](float(value), float(number))
+    value = _number(said.get(name))
+    return value is not None and COMPARE[op](float(value), float(number))
+
+
+def _number(value: object) -> int | float | None:
+    """What a box says is a number only if it is a finite one of a sensible size."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value if abs(value) < MOST and value == value else None
 
 
 def tail(log: Path, lines: int = 10) -> str:
@@ -120,8 +153,8 @@ def _metrics(recipe: Recipe, sight: detached.Sight) -> list[dict[str, Any]]:
     for text in sight.metrics:
         try:
             line = json.loads(text)
-        except ValueError:
-            continue  # the last line may be half written
+        except (ValueError, RecursionError):
+            continue  # half written, or nonsense
         if isinstance(line, dict):
             lines.append(line)
     return lines
@@ -132,10 +165,16 @@ def _named(groups: Mapping[str, str | None]) -> dict[str, Any]:
     said: dict[str, Any] = {}
     for name, text in groups.items():
         if text is not None:
-            number = float(text) if re.fullmatch(r"[-+]?\d*\.?\d+([eE][-+]?\d+)?", text) else text
-            whole = isinstance(number, float) and number.is_integer() and "." not in text
-            said["total_steps" if name == "total" else name] = int(text) if whole else number
+            said["total_steps" if name == "total" else name] = _parsed(text)
     return said
+
+
+def _parsed(text: str) -> int | float | str:
+    if re.fullmatch(r"[-+]?\d{1,18}", text):
+        return int(text)
+    if re.fullmatch(r"[-+]?\d*\.?\d+([eE][-+]?\d+)?", text):
+        return float(text)
+    return text
 
 
 def _ended(recipe: Recipe, shell: Shell, exit_code: int, log: Path) -> str:

@@ -5,38 +5,40 @@ All durable truth is in the journal and the black box; a restart derives everyth
 
 import contextlib
 import logging
-import os
 import sqlite3
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 
-from gpurun import __version__, spawn
+from gpurun import __version__
 from gpurun.blackbox import BlackBox, Entry
 from gpurun.clock import Clock
 from gpurun.guards import disarm_all
 from gpurun.keeper.charges import Charge, from_blackbox, from_journal
+from gpurun.keeper.drivers import Drivers
 from gpurun.keeper.lists import Lists
 from gpurun.keeper.rounds import Rounds
-from gpurun.locks import holder
 from gpurun.model import SETTLED, AttemptState, Ending, Run
 from gpurun.outcome import conclude
 from gpurun.places import Places
 from gpurun.proof import Evidence, Verdict
 from gpurun.provider import Provisioner
 from gpurun.settings import Settings
-from gpurun.signals import TOLD
 from gpurun.store import Journal, StoreError
 from gpurun.timers import entry_of
 
 log = logging.getLogger("gpurun.keeper")
 
 IDLE_BEAT_S = 10.0
+NEEDS_HANDS = (
+    AttemptState.INTENT,
+    AttemptState.SENDING,
+    AttemptState.UNCLEAR,
+    AttemptState.MADE,
+    AttemptState.SEEN,
+)
 NOT_BILLING = (*SETTLED, AttemptState.INTENT)
-TAKE_OVER_AFTER_S = 2.0
-TAKE_OVER_AT_MOST_EVERY_S = 60.0
-NEVER_DRIVEN_S = 30.0
 STILL_BILLING_AFTER_S = 60.0
 BOOK_EVERY_S = 60.0
 WATCHED_S = 86400.0  # a label that is gone, or was never seen, is looked for this long
@@ -60,11 +62,10 @@ class Keeper:
         self._journal = journal
         self.blackbox = blackbox
         self._cloud = cloud_of
+        self._drivers = Drivers(places, clock)
         self._rounds = Rounds(cloud_of, clock, self._record_round)
         self._lists = Lists(cloud_of, clock, journal)
-        self._orphaned_since_s: dict[str, float] = {}
         self._ending_since_s: dict[str, float] = {}
-        self._wait_s: dict[str, float] = {}
         self._seen_version: int | None = None
         self._beat_s = 0.0
         self._busy = True
@@ -165,17 +166,16 @@ class Keeper:
             return  # the next tick has the timer that was written just now
         if charge.attempt is not None and charge.attempt.state is AttemptState.INTENT:
             return  # nothing was sent
-        deleting = charge.attempt is not None and charge.attempt.state is AttemptState.DELETING
-        if charge.ends(self._clock) or (deleting and not self._driven(charge)):
+        if charge.ends(self._clock) or self._abandoned(charge):
             self._rounds.step(charge)
             self._warn_if_slow(charge)
 
-    def _driven(self, charge: Charge) -> bool:
-        try:
-            run_id = charge.attempt.run_id if charge.attempt else ""
-            return bool(run_id and holder(self._places.run_lock(run_id)))
-        except OSError:  # a lock that cannot be asked must not keep a box alive
+    def _abandoned(self, charge: Charge) -> bool:
+        """Being destroyed, and its driver is gone."""
+        attempt = charge.attempt
+        if attempt is None or attempt.state is not AttemptState.DELETING:
             return False
+        return not self._drivers.drives(attempt.run_id)
 
     def _fire(self, charge: Charge) -> bool:
         """T: the run begins to end; its driver is told, or another one started to collect.
@@ -190,7 +190,7 @@ class Keeper:
             run = self._journal.runs.get(charge.attempt.run_id)
             late_s = (
                 float(self._settings.late_collect_minutes) * 60
-                if run.phase in ("train", "collect")
+                if self._journal.runs.began(run.id, "train")
                 else 0.0
             )
             reason = f"the {charge.timer.kind} timer fired at {charge.fires_at:%H:%M:%S} UTC"
@@ -204,30 +204,8 @@ class Keeper:
             log.error("timer of %s fired, not recorded: %s", charge.label, error)
             return False
         log.info("%s: %s", charge.label, reason)
-        if not self._tell_driver(run.id):
-            self._start_driver(run.id)
+        self._drivers.tell(run.id)
         return True
-
-    def _tell_driver(self, run_id: str) -> bool:
-        pid = holder(self._places.run_lock(run_id))
-        if pid is None:
-            return False
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, TOLD)
-        return True
-
-    def _start_driver(self, run_id: str) -> None:
-        """Again and again if need be, at growing distances."""
-        wait_s = min(self._wait_s.get(run_id, TAKE_OVER_AFTER_S) * 2, TAKE_OVER_AT_MOST_EVERY_S)
-        self._wait_s[run_id] = wait_s
-        self._orphaned_since_s[run_id] = self._clock.boot_s()
-        log.info("run %s has no driver; starting one", run_id)
-        spawn.detached(
-            "gpurun.engine",
-            run_id,
-            "--takeover",
-            log=self._places.run_dir(run_id) / "driver.log",
-        )
 
     def _watched(self) -> set[str]:
         """Providers of labels that live, or that may come back."""
@@ -246,29 +224,17 @@ class Keeper:
                 self._try(partial(self._journal.attempts.expired, charge.label))
 
     def _take_over(self, run: Run) -> None:
-        """A run whose lock is free twice, two seconds apart, has lost its driver."""
-        if holder(self._places.run_lock(run.id)) is not None:
-            self._orphaned_since_s.pop(run.id, None)
+        if not self._drivers.lost(run):
             return
-        now_s = self._clock.boot_s()
-        since_s = self._orphaned_since_s.setdefault(run.id, now_s)
-        if now_s - since_s < self._wait_s.get(run.id, TAKE_OVER_AFTER_S):
-            return
-        if run.driver_epoch == 0 and self._clock.now() - run.created_at < timedelta(
-            seconds=NEVER_DRIVEN_S
-        ):
-            return  # `up` is just starting its driver
         if run.ending is not None and not self._needs_hands(run):
             self._try(lambda: conclude(self._journal, run.id))
             return
-        self._start_driver(run.id)
+        self._drivers.start(run.id)
 
     def _needs_hands(self, run: Run) -> bool:
         """Whether a driver could still do something that the keeper's rounds cannot."""
         return any(
-            attempt.state in (AttemptState.INTENT, AttemptState.SENDING, AttemptState.UNCLEAR)
-            or attempt.state in (AttemptState.MADE, AttemptState.SEEN)
-            for attempt in self._journal.attempts.of_run(run.id)
+            attempt.state in NEEDS_HANDS for attempt in self._journal.attempts.of_run(run.id)
         )
 
     def _record_round(self, charge: Charge, evidence: Evidence, verdict: Verdict) -> None:

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpurun.clock import Clock
 from gpurun.errors import GpurunError
@@ -59,6 +59,8 @@ class Rounds:
     def _round(self, charge: Charge, case: Case) -> None:
         try:
             cloud = self._cloud_of(charge.provider)
+            if case.evidence.instance_id is None:  # its driver may have learnt it since
+                case.evidence = replace(case.evidence, instance_id=charge.instance_id)
             case.evidence, verdict = pursue(case.evidence, cloud, self._clock)
             case.failures = 0 if case.evidence.acked_s is not None else case.failures + 1
             gap_s = cloud.traits.proof_gap_s

@@ -30,6 +30,9 @@ class Owner:
 
     def ensure(self) -> tuple[str, str]:
         """The owner id and machine of this journal, written once."""
+        with self._database.read() as session:
+            if (known := session.get(OwnerRow, 1)) is not None:
+                return known.owner_id, known.machine
         with self._database.write() as session:
             row = session.get(OwnerRow, 1)
             if row is None:

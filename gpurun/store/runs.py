@@ -99,6 +99,12 @@ class Runs:
                 row.ended_at, row.result, row.detail = self._clock.now(), result, detail
                 session.add(row)
 
+    def began(self, run_id: str, phase: str) -> bool:
+        """Whether this phase was ever begun, whatever the run shows now."""
+        query = select(PhaseRow.id).where(PhaseRow.run_id == run_id, PhaseRow.phase == phase)
+        with self._database.read() as session:
+            return session.exec(query).first() is not None
+
     def phases_done(self, label: str, digest: str) -> set[str]:
         """Phases proven done on this box with this bundle: a takeover does not repeat them."""
         query = select(PhaseRow.phase).where(
@@ -135,8 +141,16 @@ class Runs:
         """Why a run fails, kept until its box is proven gone."""
         with self._database.write() as session:
             row = _row(session, run_id)
-            if row.ending == Ending.FAILED and not row.error:
-                row.error, row.exit_code = error, exit_code
+            if row.ending == Ending.FAILED and row.exit_code is None:
+                row.error, row.exit_code = f"{error}\n{row.error}".strip(), exit_code
+                session.add(row)
+
+    def add_error(self, run_id: str, error: str) -> None:
+        """Something that went wrong on the way to the end, beside why it ends."""
+        with self._database.write() as session:
+            row = _row(session, run_id)
+            if error not in row.error:
+                row.error = f"{row.error}\n{error}".strip()
                 session.add(row)
 
     def finish(self, run_id: str, state: RunState, exit_code: int, error: str = "") -> None:
@@ -145,12 +159,12 @@ class Runs:
             row = _row(session, run_id)
             if row.state not in (RunState.ACTIVE, RunState.STILL_BILLING):
                 return
-            row.state, row.exit_code = state.value, exit_code
-            row.error = error or row.error
-            if state is not RunState.STILL_BILLING:
+            row.state = state.value
+            if state is not RunState.STILL_BILLING:  # what it comes to in the end is kept apart
+                row.exit_code, row.error = exit_code, error or row.error
                 row.finished_at = self._clock.now()
             session.add(row)
-            self._event(session, run_id, "finish", f"{state.value}, exit {exit_code}")
+            self._event(session, run_id, "finish", f"{state.value}, exit {exit_code}. {error}")
 
     def event(self, run_id: str, what: str, detail: str = "", label: str = "") -> None:
         with self._database.write() as session:
