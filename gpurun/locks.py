@@ -51,7 +51,7 @@ def holder(path: Path) -> int | None:
     """The pid of the process that holds the lock; None when it is free."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)

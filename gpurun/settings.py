@@ -42,8 +42,6 @@ class Settings(BaseSettings):
     runs_dir: Path = Path("runs")  # artifacts land in a folder per run
     max_usd_per_hour: Usd | None = None  # caps: a recipe may ask for less, not for more
     max_usd: Usd | None = None
-    max_usd_per_day: Usd | None = None
-    max_usd_per_month: Usd | None = None
     max_concurrent_usd_per_hour: Usd | None = None
     min_guards: int = Field(default=2, ge=1, le=3)
     accept_one_guard: bool = False

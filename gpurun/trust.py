@@ -23,7 +23,13 @@ def may_buy(places: Places, clock: Clock) -> Journal:
     journal.database.migrate()
     journal.database.require_current()
     blackbox = BlackBox(places.blackbox, *journal.owner.ensure())
-    merge_blackbox(journal, blackbox, clock)
+    try:
+        merge_blackbox(journal, blackbox, clock)
+    except OSError as error:
+        raise UsageError(
+            f"{places.blackbox} cannot be read ({error.strerror}): nothing was rented. Move it "
+            "away if nothing is live (`gpurun status`)."
+        ) from error
     if trouble := journal.owner.trouble():
         raise UsageError(f"nothing was rented: {trouble}.")
     _check_clock(journal)

@@ -23,20 +23,22 @@ LIVE = ("active", "still_billing")
 
 
 class Hangup(BaseException):
-    """The terminal was closed."""
+    """The terminal was closed, or this process was told to stop."""
 
 
 @contextmanager
 def hangup_raises() -> Iterator[None]:
-    """SIGHUP detaches; under nohup it stays ignored."""
-    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
-        yield
-        return
-    before = signal.signal(signal.SIGHUP, _hang_up)
+    """SIGHUP and SIGTERM detach; what is ignored (nohup) stays so."""
+    before = {
+        number: signal.signal(number, _hang_up)
+        for number in (signal.SIGHUP, signal.SIGTERM)
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
     try:
         yield
     finally:
-        signal.signal(signal.SIGHUP, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class Follower:

@@ -38,7 +38,11 @@ def tell(text: str) -> None:
 
 
 def print_json(document: Mapping[str, Any]) -> None:
-    print(json.dumps(document, indent=2, ensure_ascii=False))
+    print(json.dumps(document, indent=2, ensure_ascii=not _speaks_unicode(), allow_nan=False))
+
+
+def _speaks_unicode() -> bool:
+    return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
 
 
 def error_document(kind: str, message: str, exit_code: int) -> dict[str, Any]:

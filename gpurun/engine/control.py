@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -112,7 +113,10 @@ def kill(run_id: str, *, collect: bool, settings: Settings) -> Killing:
         charges = [c for c in _blackbox_charges(places) if f"-{run_id}-" in c.label]
         if not charges:
             raise
-        return Killing(_kill_by_blackbox(charges, settings, clock), True)
+        said = _kill_by_blackbox(charges, settings, clock)
+        return Killing(
+            f"{said}. Nothing was fetched: the journal says neither what nor where", True
+        )
 
 
 def kill_everything_in_blackbox(settings: Settings) -> str:
@@ -189,6 +193,7 @@ def _kill_by_journal(
     if pid := holder(places.run_lock(run_id)):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, TOLD)
+            os.kill(pid, signal.SIGCONT)
     if not collect:
         _destroy_now(ctx)
     keeper.summon(places)

@@ -19,6 +19,8 @@ from gpurun.settings import Settings
 from gpurun.trust import require_room
 from gpurun.wiring import provisioner
 
+MOST_ENV_BYTES = 64 * 1024
+
 # Phases that the engine performs itself, in words, for `--dry-run`.
 IN_WORDS = {
     "rent": ("write intent, timer and reservation; the keeper acknowledges; create, once",),
@@ -64,6 +66,7 @@ def plan(
 ) -> Plan:
     """Raises NoOffer, BudgetError, UsageError or ProviderError before anything is written."""
     require_room(Places(settings.state_dir))
+    _refuse_what_is_not_built(recipe)
     cloud = provisioner(provider, settings, clock)
     budget = budget_of(recipe)
     offers = [o for o in cloud.offers(need_of(recipe)) if offer_id in (None, o.id)]
@@ -113,6 +116,27 @@ def _nothing_fits(recipe: Recipe, provider: str, offer_id: str | None) -> str:
         f"{provider} offers nothing for {wanted} with {need.disk_gb} GB of disk. "
         "Change `need`, or try another --provider."
     )
+
+
+def _refuse_what_is_not_built(recipe: Recipe) -> None:
+    """A promise that a recipe asks for and nobody would keep is refused, not ignored."""
+    asked = {
+        "requires": recipe.requires is not None,
+        "collect_to": recipe.collect_to is not None,
+        "budget.keep_on_failure_minutes": recipe.budget.keep_on_failure_minutes > 0,
+        "budget.late_collect_minutes": recipe.budget.late_collect_minutes is not None,
+    }
+    if missing := [key for key, wanted in asked.items() if wanted]:
+        raise UsageError(
+            f"recipe {recipe.name} asks for {', '.join(missing)}, which this gpurun does not do "
+            "yet: nothing was rented. Take it out of the recipe."
+        )
+    size = sum(len(name) + len(value) for name, value in recipe.env.items())
+    if size > MOST_ENV_BYTES:
+        raise UsageError(
+            f"the env of recipe {recipe.name} has {size} characters, at most {MOST_ENV_BYTES} fit "
+            "in a command: put what is large into a file of `ship`"
+        )
 
 
 def _require_guards(cloud: Provisioner, offer: Offer, settings: Settings) -> None:

@@ -23,7 +23,6 @@ LOOK_S = 20.0
 LOST_S = 300.0
 LONGEST_S = 90 * 86400.0
 MOST = 1e18
-DRAIN_BYTES = 32 * 1024 * 1024  # of a log that is longer, the end is copied
 COMPARE: Mapping[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
@@ -60,7 +59,7 @@ class Progress:
             "power_w": None,
             "gpu_mem_gib": None,
             "eta_s": eta_s,
-            "last_checkpoint_at": self.said.get("last_checkpoint_at"),
+            "last_checkpoint_at": None,
         }
 
 

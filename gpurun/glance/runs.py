@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from gpurun.budget import CENT, cost
+from gpurun.budget import CENT, LONGEST_S, cost
 from gpurun.glance import money
 from gpurun.glance.guards import Guard, guards_of, timer_document, timer_in_force
 from gpurun.glance.rows import Keeper, Parts, instant, iso, may_bill, parsed
@@ -26,6 +26,7 @@ TRAIN_KEYS = (
     "last_checkpoint_at",
 )
 STILL_BILLING_EXIT = 10
+LARGEST = 1e18
 
 
 def document(parts: Parts, keeper: Keeper, now: datetime) -> Document:
@@ -92,12 +93,21 @@ def _elapsed_s(run: dict[str, Any], state: str, now: datetime) -> float | None:
 
 
 def _exit_code(state: str, stored: int | None) -> int | None:
+    if state == RunState.ACTIVE:
+        return None
     return STILL_BILLING_EXIT if state == RunState.STILL_BILLING else stored
 
 
 def _train(progress_json: str | None) -> Document | None:
     progress = parsed(progress_json, {})
-    return {key: progress.get(key) for key in TRAIN_KEYS} if progress else None
+    return {key: _figure(progress.get(key)) for key in TRAIN_KEYS} if progress else None
+
+
+def _figure(value: Any) -> int | float | str | None:
+    """What a training said of itself, if it can be shown: JSON knows no NaN, clocks no 10^300."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value if abs(value) < LARGEST else None
+    return value if isinstance(value, str) else None
 
 
 def _forecast(
@@ -110,6 +120,8 @@ def _forecast(
     """None while nothing can be said, and once nothing is to come."""
     eta_s = train["eta_s"] if train else None
     if state != RunState.ACTIVE or not isinstance(eta_s, int | float) or fires_at is None:
+        return None
+    if not 0 <= eta_s <= LONGEST_S:
         return None
     finish_at = now + timedelta(seconds=eta_s)
     return {

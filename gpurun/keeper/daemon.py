@@ -68,7 +68,7 @@ class Keeper:
         self._ending_since_s: dict[str, float] = {}
         self._seen_version: int | None = None
         self._beat_s = 0.0
-        self._busy = True
+        self.busy = True
         self._probe: sqlite3.Connection | None = None
 
     def tick(self) -> None:
@@ -77,7 +77,7 @@ class Keeper:
                 return
             charges = self._charges()
             runs = self._unfinished()
-            self._busy = bool(charges or runs)
+            self.busy = bool(charges or runs)
             self._beat()
             self._try(self._journal.timers.acknowledge)
             for charge in charges:
@@ -105,13 +105,13 @@ class Keeper:
             return False
         changed, self._seen_version = version != self._seen_version, version
         recent = self._clock.boot_s() - self._beat_s < IDLE_BEAT_S
-        return not self._busy and not changed and recent
+        return not self.busy and not changed and recent
 
     def _beat(self) -> None:
         self._beat_s = self._clock.boot_s()
         self._try(lambda: self._journal.keepers.beat(__version__))
         # Our own beat is no news.
-        self._seen_version = None if self._busy else self._data_version()
+        self._seen_version = None if self.busy else self._data_version()
 
     def _data_version(self) -> int | None:
         with contextlib.suppress(sqlite3.Error):

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import signal
 from datetime import timedelta
 
 from gpurun import spawn
@@ -42,6 +43,7 @@ class Drivers:
             return
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, TOLD)
+            os.kill(pid, signal.SIGCONT)  # one that was stopped hears it, too
 
     def lost(self, run: Run) -> bool:
         """Its lock was free twice, two seconds apart or more after each start in vain."""

@@ -96,7 +96,8 @@ def _keep(places: Places, clock: Clock) -> int:
     keeper = Keeper(places, settings, clock, journal, blackbox, clouds)
 
     def tick() -> None:
-        if not places.keeper_lock.exists():  # the state directory is gone: there is none to keep
+        # The state directory is gone: once nothing lives that it knew, there is none to keep.
+        if not places.keeper_lock.exists() and not keeper.busy:
             os.kill(os.getpid(), signal.SIGTERM)
             return
         keeper.tick()

@@ -84,11 +84,11 @@ def train_words(train: dict[str, Any]) -> str:
     words = [f"step {step}/{total}" if total else f"step {step}"] if step is not None else []
     if isinstance(train["loss"], int | float):
         words.append(f"loss {train['loss']:.4g}")
-    if train["it_per_s"]:
+    if isinstance(train["it_per_s"], int | float) and train["it_per_s"]:
         words.append(f"{train['it_per_s']:.3g} it/s")
     if train["gpu_util"] is not None:
         words.append(f"gpu {train['gpu_util']}%")
-    if train["eta_s"] is not None:
+    if isinstance(train["eta_s"], int | float):
         words.append(f"eta {duration(train['eta_s'])}")
     return "  ".join(words)
 

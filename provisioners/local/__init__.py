@@ -5,6 +5,7 @@
     boxes/<label>/ending    somebody has asked for its end
     boxes/.used/<label>     one label, one create, ever: made first, never removed
     boxes/.trash/           what is left of ended boxes until it is removed
+    boxes/.kept/            whole boxes that ended on a full disk, for their artifacts
     salvage/<label>/        artifacts that nobody had fetched when their box ended
     fuses/<label>/          the fuse's own files, outside of what it ends
 
@@ -125,10 +126,16 @@ class Local:
                 (home / "ending").touch()
             try:
                 self._end_processes(instance_id, home)
-                removal.save_uncollected(home / "root", self.salvage(instance_id))
             except OSError as error:
                 raise ProviderError(f"local: {home} cannot be ended yet: {error}") from error
-            self._take_away(home)
+            try:
+                removal.save_uncollected(home / "root", self.salvage(instance_id))
+            except OSError:  # a full disk: the box is over all the same, and its files stay whole
+                self._take_away(home, to=".kept")
+            else:
+                self._take_away(home)
+        elif _is_label(instance_id):  # its directory was removed by hand, its processes were not
+            Marked().end_all(instance_id, self._clock)
         self._empty_trash()
 
     def shell(self, instance_id: str) -> LocalShell:
@@ -180,7 +187,7 @@ class Local:
         return STRATEGIES[started.cage.strategy].promise
 
     def _use_up(self, label: str) -> None:
-        for name in (".used", ".trash"):
+        for name in (".used", ".trash", ".kept"):
             (self._boxes / name).mkdir(mode=0o700, parents=True, exist_ok=True)
         (self._boxes / ".used" / label).touch(exist_ok=False)
 
@@ -234,10 +241,10 @@ class Local:
             pids = " ".join(map(str, left))
             raise ProviderError(f"local: processes of {label} do not end: {pids}")
 
-    def _take_away(self, home: Path) -> None:
+    def _take_away(self, home: Path, to: str = ".trash") -> None:
         """The row vanishes at once, the files as fast as they can be removed."""
         try:
-            home.rename(self._boxes / ".trash" / f"{home.name}-{uuid4().hex}")
+            home.rename(self._boxes / to / f"{home.name}-{uuid4().hex}")
         except FileNotFoundError:
             return
         except OSError as error:
