@@ -71,28 +71,6 @@ class Evidence:
             }
         )
 
-    @classmethod
-    def from_json(cls, text: str, boot_id: str = "") -> "Evidence":
-        """What was stored.  Of another boot only what it proves at any time is kept: a sighting."""
-        stored = json.loads(text)
-        whole = cls(
-            account=stored["account"],
-            label=stored["label"],
-            instance_id=stored["instance_id"],
-            acked_s=stored["acked_s"],
-            listings=tuple(
-                Listing(account, began_s, frozenset(ids), frozenset(labels))
-                for account, began_s, ids, labels in stored["listings"]
-            ),
-            lookups=tuple(Lookup(*each) for each in stored["lookups"]),
-            seen=stored["seen"],
-            boot_id=stored["boot_id"],
-        )
-        if whole.boot_id == boot_id:
-            return whole
-        seen = whole.seen or _last_sighting_s(whole) is not None
-        return Evidence(whole.account, whole.label, whole.instance_id, seen=seen, boot_id=boot_id)
-
 
 @dataclass(frozen=True, slots=True)
 class Verdict:

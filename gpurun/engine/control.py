@@ -6,7 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
@@ -243,4 +243,4 @@ def _note_gone(settings: Settings, charge: Charge) -> None:
     entry = box.read().get(charge.label)
     if entry is not None:
         with contextlib.suppress(OSError):
-            box.append(replace(entry, state="gone"))
+            box.append(entry.with_state("gone"))

@@ -7,7 +7,6 @@ import contextlib
 import logging
 import sqlite3
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 
@@ -259,7 +258,7 @@ class Keeper:
         entry = self.blackbox.read().get(label)
         if entry is not None:
             with contextlib.suppress(OSError):
-                self.blackbox.append(replace(entry, state="gone"))
+                self.blackbox.append(entry.with_state("gone"))
         log.info("%s: proven gone (%s)", label, verdict.why)
 
     def _end_run_of(self, label: str, run_id: str) -> None:

@@ -94,12 +94,6 @@ class Ledger:
                 ZERO,
             )
 
-    def by_phase(self, run_id: str) -> dict[str, Decimal]:
-        sums: dict[str, Decimal] = {}
-        for row in self.rows(run_id):
-            sums[row.phase] = sums.get(row.phase, ZERO) + row.usd
-        return sums
-
     def rows(self, run_id: str) -> list[LedgerRow]:
         """What was booked as spent, the oldest first."""
         query = select(LedgerRow).where(

@@ -55,11 +55,6 @@ class Owner:
                 )
             return row.trouble
 
-    def foreign(self) -> bool:
-        with self._database.read() as session:
-            row = session.get(OwnerRow, 1)
-            return row is not None and row.machine != machine_hash()
-
     def distrust(self, why: str) -> None:
         with self._database.write() as session:
             row = session.get(OwnerRow, 1)

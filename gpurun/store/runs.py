@@ -10,7 +10,7 @@ from sqlmodel import Session, col, select
 
 from gpurun.clock import Clock
 from gpurun.errors import GpurunError, UsageError
-from gpurun.model import Ending, Run, RunState
+from gpurun.model import Run, RunState
 from gpurun.store.database import Database
 from gpurun.store.rows import run_of
 from gpurun.store.tables import EventRow, InstanceRow, PhaseRow, RunRow
@@ -131,11 +131,6 @@ class Runs:
             row.collected_json = json.dumps(list(artifacts))
             row.collected_at = self._clock.now()
             session.add(row)
-
-    def collected_artifacts(self, run_id: str) -> list[dict[str, Any]]:
-        with self._database.read() as session:
-            found: list[dict[str, Any]] = json.loads(_row(session, run_id).collected_json)
-            return found
 
     def failing(self, run_id: str, error: str, exit_code: int) -> None:
         """Why a run fails, kept until its box is proven gone."""
