@@ -10,7 +10,7 @@ from sqlmodel import Session, col, select
 
 from gpurun.clock import Clock
 from gpurun.errors import GpurunError, UsageError
-from gpurun.model import Run, RunState
+from gpurun.model import Ending, Run, RunState
 from gpurun.store.database import Database
 from gpurun.store.rows import run_of
 from gpurun.store.tables import EventRow, InstanceRow, PhaseRow, RunRow
