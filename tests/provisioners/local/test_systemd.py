@@ -38,7 +38,6 @@ exit $code
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="namespaces for a systemd of its own need root")
-@pytest.mark.skipif(not SYSTEMD.exists(), reason="no systemd is installed")
 def test_the_tests_of_local_pass_in_slices_of_a_real_systemd(tmp_path: Path) -> None:
     name = str(os.getpid())
     command = [
