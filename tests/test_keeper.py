@@ -12,6 +12,7 @@ import pytest
 from gpurun.blackbox import BlackBox
 from gpurun.clock import Deadline
 from gpurun.keeper.daemon import Keeper
+from gpurun.keeper.merge import merge_blackbox
 from gpurun.locks import hold
 from gpurun.model import AttemptState, Ending, Need, Offer, Order, RunState
 from gpurun.places import Places
@@ -212,3 +213,33 @@ def test_a_ghost_that_never_comes_expires_after_a_day(world: World) -> None:
     assert world.journal.attempts.get(LABEL).state is AttemptState.GHOST
     world.tick(1, apart_s=86400)
     assert world.journal.attempts.get(LABEL).state is AttemptState.EXPIRED
+
+
+@pytest.mark.parametrize("damage", ["state = 'garbage'", "fires_at = 'garbage'"])
+def test_a_damaged_timer_row_is_enforced_by_the_black_box(world: World, damage: str) -> None:
+    world.rent(minutes=1)
+    with world.journal.database.write() as session:
+        session.connection().exec_driver_sql(f"UPDATE timers SET {damage}")
+    world.tick(6, apart_s=61)
+    assert not world.alive
+
+
+def test_one_lock_that_cannot_be_read_keeps_no_timer_waiting(world: World) -> None:
+    world.rent(minutes=1)
+    lock = world.places.run_lock("run00001")
+    lock.unlink()
+    lock.mkdir()
+    world.tick(6, apart_s=61)
+    assert not world.alive
+
+
+def test_a_database_restored_to_the_intent_buys_nothing_and_ends_the_box(world: World) -> None:
+    world.rent(minutes=1)
+    with world.journal.database.write() as session:
+        session.connection().exec_driver_sql(
+            "UPDATE instances SET state='intent', instance_id=NULL, sent_at=NULL"
+        )
+    merge_blackbox(world.journal, world.blackbox, world.clock)
+    assert "keeper adopt" in world.journal.owner.trouble()
+    world.tick(6, apart_s=61)
+    assert not world.alive

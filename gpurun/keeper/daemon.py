@@ -282,3 +282,5 @@ class Keeper:
         except StoreError as error:
             self._places.free_reserve(str(error))
             log.error("%s", error)
+        except Exception:  # a damaged row, say
+            log.exception("a write failed")
