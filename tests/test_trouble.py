@@ -162,6 +162,7 @@ def test_a_journal_of_another_machine_ends_nothing_by_itself(home: Home, running
     assert home.box_processes() != []
     done = home.run("kill", running, "--yes")
     assert done.returncode == 0, done.stderr
+    assert "another machine" in done.stderr
     home.until(lambda: home.box_processes() == [], 30)
 
 

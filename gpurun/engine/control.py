@@ -197,7 +197,8 @@ def _kill_by_journal(
     if not collect:
         _destroy_now(ctx)
     keeper.summon(places)
-    return f"run {run_id} is being ended"
+    warning = f"Warning: {trouble}. " if (trouble := ctx.journal.owner.trouble()) else ""
+    return f"{warning}run {run_id} is being ended"
 
 
 def _destroy_now(ctx: Context) -> None:
