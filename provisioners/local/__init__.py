@@ -135,7 +135,7 @@ class Local:
             else:
                 self._take_away(home)
         elif _is_label(instance_id):  # its directory was removed by hand, its processes were not
-            Marked().end_all(instance_id, self._clock)
+            self._require_ended(instance_id, Marked().end_all(instance_id, self._clock))
         self._empty_trash()
 
     def shell(self, instance_id: str) -> LocalShell:
@@ -237,6 +237,9 @@ class Local:
             )
         else:
             left = STRATEGIES[made.cage.strategy].end(made.cage, self._clock)
+        self._require_ended(label, left)
+
+    def _require_ended(self, label: str, left: Sequence[object]) -> None:
         if left:
             pids = " ".join(map(str, left))
             raise ProviderError(f"local: processes of {label} do not end: {pids}")
