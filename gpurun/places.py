@@ -78,6 +78,11 @@ class Places:
         """User code from git, one folder per URL and commit."""
         return self.root / "clones"
 
+    @property
+    def known_hosts(self) -> Path:
+        """Host keys of boxes, pinned at first contact: one file for each name of a login."""
+        return self.root / "known_hosts"
+
     def run_dir(self, run_id: str) -> Path:
         return self.root / "runs" / _checked(run_id)
 

@@ -7,6 +7,7 @@ disk asked; an error never holds a key.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from gpurun.model import Created, Instance, Need, Offer, Order
@@ -21,12 +22,14 @@ class Traits:
     proof_gap_s      time between the two complete lists of a proof of death
     tail_s           billing after DELETE
     fuse_ends_bill   whether the fuse on the box can end the bill
+    if_lost          what becomes of a box and its bill when this machine is gone for good
     """
 
     settle_window_s: float
     proof_gap_s: float
     tail_s: float
     fuse_ends_bill: bool
+    if_lost: str = "the fuse on the box ends it 2 minutes after its timer."
 
 
 class Provisioner(Protocol):
@@ -77,6 +80,34 @@ class OwnFuse(Protocol):
 
     def self_destroy(self, instance_id: str) -> str:
         """POSIX sh text that ends this one box, run by the fuse at its deadline."""
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """How a box is reached by SSH.
+
+    name       what its host key is pinned under: one name, one host key
+    addresses  (host, port), tried in this order: direct, then through a proxy
+    root       the run's own directory on the box, absolute; it exists
+    key        private key file; None: the agent's keys and the user's default ones
+    """
+
+    name: str
+    user: str
+    addresses: tuple[tuple[str, int], ...]
+    root: str
+    key: Path | None = None
+
+
+@runtime_checkable
+class OverSsh(Protocol):
+    """A provider whose boxes are reached by SSH; the fuse runs on the box itself."""
+
+    def login(self, instance_id: str) -> Login:
+        """ProviderError while the provider cannot tell yet where the box answers."""
+
+    def self_destroy(self, instance_id: str) -> str:
+        """POSIX sh text that ends this one box, run on it by the fuse (0 = surely ended)."""
 
 
 @runtime_checkable

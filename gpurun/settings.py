@@ -14,7 +14,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -34,6 +34,21 @@ ELSEWHERE = {"state_dir": "set GPURUN_HOME in the environment", "home": "set GPU
 Usd = Annotated[Decimal, Field(gt=0, allow_inf_nan=False)]
 
 
+class SshHost(BaseModel):
+    """A machine of the user's own, rented to their runs."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    host: str
+    user: str = "root"
+    port: int = Field(default=22, ge=1, le=65535)
+    key: Path | None = None  # private key file; left out: the agent, then the default keys
+    gpu: str | None = None  # as it is offered, H100; left out: what nvidia-smi says
+    gpu_count: int | None = Field(default=None, ge=0)
+    usd_per_hour: Decimal = Field(default=Decimal(0), ge=0, allow_inf_nan=False)
+    workspace: str = "/workspace"  # runs live in folders of it, one at a time
+
+
 class Settings(BaseSettings):
     """Everything a user can set once for all runs."""
 
@@ -46,6 +61,7 @@ class Settings(BaseSettings):
     min_guards: int = Field(default=2, ge=1, le=3)
     accept_one_guard: bool = False
     local_usd_per_hour: Decimal = Field(default=Decimal(0), ge=0, allow_inf_nan=False)
+    ssh_hosts: tuple[SshHost, ...] = ()
     torch_cpu_index: str = "https://download.pytorch.org/whl/cpu"  # empty: do not try it
     late_collect_minutes: Decimal = Field(default=Decimal(2), ge=0, le=60, allow_inf_nan=False)
     keys: dict[str, SecretStr] = Field(default={}, repr=False)  # provider -> its API key

@@ -7,7 +7,7 @@ import pytest
 
 from gpurun.engine.boxfiles import fetch, matching
 from gpurun.errors import PhaseFailed
-from gpurun.shell import LocalShell
+from gpurun.shell.local import LocalShell
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 
 from gpurun.clock import Deadline
 from gpurun.engine.detached import Sight, exports, launch_text, look, terminate_text
-from gpurun.shell import LocalShell
+from gpurun.shell.local import LocalShell
 
 
 @pytest.fixture

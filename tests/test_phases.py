@@ -6,7 +6,7 @@ import pytest
 
 from gpurun.phases import ORDER, PHASES, Command, Detached, Facts, Files, Upload, locked
 from gpurun.recipe import Recipe, load
-from gpurun.shell import LocalShell
+from gpurun.shell.local import LocalShell
 
 FACTS = Facts(bundle_sha256="ab12", label="gpurun-o-r-n", run_id="r", torch_cpu_index="https://cpu")
 TEXT = """\

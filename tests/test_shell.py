@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gpurun.shell import KEPT_CHARS, LocalShell
+from gpurun.shell import KEPT_CHARS
+from gpurun.shell.local import LocalShell
 
 PATH = os.defpath
 

@@ -10,9 +10,9 @@ from gpurun.engine.context import Context
 from gpurun.errors import PhaseFailed, ProviderError, UsageError
 from gpurun.model import Attempt, InstanceState
 from gpurun.phases import PHASES, Command, Detached, Facts, Files, Step, Upload, locked
-from gpurun.provider import OwnShell
+from gpurun.reach import shell_of
 from gpurun.recipe import missing_secrets
-from gpurun.shell import TIMED_OUT, UNKNOWN_OUTCOME, Shell
+from gpurun.shell import TIMED_OUT, UNKNOWN_OUTCOME
 
 MARKER = "gpurun-echo"
 BOOT_POLL_S = 0.5
@@ -28,7 +28,7 @@ class Box:
         self._ctx = ctx
         self._attempt = attempt
         self._log = log
-        self.shell = self._open_shell(attempt.instance_id)
+        self.shell = shell_of(ctx.cloud, attempt.instance_id, ctx.places)
 
     @property
     def secrets_file(self) -> str:
@@ -157,8 +157,3 @@ class Box:
             run_id=self._ctx.run.id,
             torch_cpu_index=self._ctx.settings.torch_cpu_index,
         )
-
-    def _open_shell(self, instance_id: str) -> Shell:
-        if isinstance(self._ctx.cloud, OwnShell):
-            return self._ctx.cloud.shell(instance_id)
-        raise UsageError(f"provider {self._ctx.cloud.name} offers no shell for its boxes")

@@ -156,11 +156,8 @@ def _guards(cloud: Provisioner) -> tuple[str, ...]:
 
 
 def _worst_case(cloud: Provisioner, offer: Offer) -> str:
-    if cloud.name == "local":
-        return "If this machine dies now: so does the box; nothing bills on."
-    if cloud.traits.fuse_ends_bill:
-        return "If this machine dies now: the fuse on the box ends it 2 minutes after its timer."
-    return f"If this machine dies now: nothing else can end ${offer.usd_per_hour}/h."
+    bill = "" if cloud.traits.fuse_ends_bill else f" (${offer.usd_per_hour}/h)"
+    return f"If this machine dies now{bill}: {cloud.traits.if_lost}"
 
 
 def _steps(

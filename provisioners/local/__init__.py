@@ -28,8 +28,7 @@ from uuid import uuid4
 from gpurun.clock import Clock
 from gpurun.errors import CreateFailedButMade, CreateUnclear, NoCapacity, ProviderError
 from gpurun.model import Created, Instance, InstanceState, Need, Offer, Order
-from gpurun.provider import Traits
-from gpurun.shell import LocalShell
+from gpurun.shell.local import LocalShell
 from provisioners.local import box, machine, processes, removal, strategies
 from provisioners.local.box import Box
 from provisioners.local.containment import STRATEGIES, launch
@@ -42,7 +41,7 @@ class Local:
     """Rents this machine to its owner, at a price, so that budgets can be tried for free."""
 
     name = "local"
-    traits = Traits(settle_window_s=10, proof_gap_s=1, tail_s=0, fuse_ends_bill=True)
+    traits = machine.TRAITS
 
     def __init__(
         self,

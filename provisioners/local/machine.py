@@ -11,6 +11,15 @@ from decimal import Decimal
 from pathlib import Path
 
 from gpurun.model import Need, Offer
+from gpurun.provider import Traits
+
+TRAITS = Traits(
+    settle_window_s=10,
+    proof_gap_s=1,
+    tail_s=0,
+    fuse_ends_bill=True,
+    if_lost="so does the box; nothing bills on.",
+)
 
 MACHINE_IDS = (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id"))
 

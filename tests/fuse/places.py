@@ -16,7 +16,8 @@ from gpurun import fuse
 from gpurun.clock import SystemClock
 from gpurun.fuse import FuseState
 from gpurun.model import Timer
-from gpurun.shell import LocalShell, Result
+from gpurun.shell import Result
+from gpurun.shell.local import LocalShell
 
 CLOCK = SystemClock()
 LABEL = "gpurun-owner1-run00001-nonce1"

@@ -10,7 +10,8 @@ import pytest
 
 from gpurun import fuse
 from gpurun.model import Timer
-from gpurun.shell import LocalShell, Result
+from gpurun.shell import Result
+from gpurun.shell.local import LocalShell
 from tests.fakecloud import FakeClock
 from tests.fuse.places import (
     LABEL,

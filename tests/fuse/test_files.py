@@ -8,7 +8,8 @@ import pytest
 
 from gpurun import fuse
 from gpurun.fuse import FuseState
-from gpurun.shell import LocalShell, Result
+from gpurun.shell import Result
+from gpurun.shell.local import LocalShell
 from tests.fuse.places import CLOCK, LABEL, Place, Says, place_with, rewrite, timer, wait_until
 
 ODD = 'it\'s $(touch pwned) "`touch pwned`" ; & \\ ü\n@label@'

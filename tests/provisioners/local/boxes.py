@@ -13,7 +13,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from gpurun.clock import SystemClock
-from gpurun.shell import LocalShell
+from gpurun.shell.local import LocalShell
 from provisioners.local import Local, processes, strategies
 from provisioners.local.containment import BEST_EFFORT, STRATEGIES, launch
 from tests.contract import LABEL, order
