@@ -1,0 +1,33 @@
+# Start a box: mounts as in a container, then its sshd as process 1.
+set -eu
+cd "$STATE/disk/root"
+mkdir -p proc sys dev run tmp workspace
+mount -t proc proc proc
+mount --bind "$STATE/boot_id" proc/sys/kernel/random/boot_id
+mount -t sysfs -o ro sysfs sys
+mount -t tmpfs -o mode=755 tmpfs dev
+for node in null zero random urandom tty full; do
+  : >"dev/$node"
+  mount --bind "/dev/$node" "dev/$node"
+done
+ln -s /proc/self/fd dev/fd
+ln -s /proc/self/fd/0 dev/stdin
+ln -s /proc/self/fd/1 dev/stdout
+ln -s /proc/self/fd/2 dev/stderr
+ln -s pts/ptmx dev/ptmx
+mkdir dev/pts dev/shm
+mount -t devpts -o newinstance,ptmxmode=0666,mode=620 devpts dev/pts
+mount -t tmpfs -o "size=${SHM_MB}m,mode=1777" shm dev/shm
+mount -t tmpfs -o mode=755 tmpfs run
+mount -t tmpfs -o mode=1777 tmpfs tmp
+mkdir -p run/sshd "var/lib/gpu"
+mount --bind "$STATE/gpu" var/lib/gpu
+for path in $SHARED; do
+  if [ -d "$path" ]; then mkdir -p ".$path"; else mkdir -p ".${path%/*}"; : >>".$path"; fi
+  mount --bind "$path" ".$path"
+  mount -o remount,bind,ro ".$path"
+done
+[ "$WORKSPACE" != read-only ] || { mount --bind workspace workspace; mount -o remount,bind,ro workspace; }
+pivot_root . .
+umount -l .
+exec chroot . /usr/sbin/sshd -D -e -f /etc/ssh/box.conf

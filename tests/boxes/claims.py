@@ -1,0 +1,172 @@
+"""Who owns which test box: a number, a folder, a cgroup and a link for each, and their end.
+
+A claim is a folder `<STATE>/<index>` whose `owner` file names the process that made it, with its
+start time.  From the index follow the box's name, link, addresses and cgroup, so whatever a killed
+test process left behind can be found and removed without touching what is not ours.
+"""
+
+import fcntl
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from tests.boxes import nat
+
+STATE = Path("/run/gpurun-test-boxes")
+MOST = 4096  # boxes at one time: 10.77.0.0 to 10.77.63.255, four addresses each
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One box's number and what is called after it."""
+
+    index: int
+
+    @property
+    def name(self) -> str:
+        return f"gpurun-box{self.index}"
+
+    @property
+    def folder(self) -> Path:
+        return STATE / str(self.index)
+
+    @property
+    def cgroup(self) -> Path:
+        return cgroup_root() / self.name
+
+    @property
+    def network(self) -> str:
+        return f"{self._address(0)}/30"
+
+    @property
+    def gateway(self) -> str:
+        """The host's address on the box's link."""
+        return self._address(1)
+
+    @property
+    def address(self) -> str:
+        return self._address(2)
+
+    def _address(self, host: int) -> str:
+        number = self.index * 4 + host
+        return f"10.77.{number // 256}.{number % 256}"
+
+
+def claim() -> Claim:
+    """A box number that no living process has; what dead ones left is removed first."""
+    with _locked():
+        _sweep()
+        taken = {claim.index for claim in _claims()}
+        made = Claim(next(index for index in range(MOST) if index not in taken))
+        made.folder.mkdir(mode=0o700)
+        (made.folder / "owner").write_text(f"{os.getpid()} {start_ticks(os.getpid())}")
+    return made
+
+
+def release(claim: Claim) -> None:
+    """End everything of the box, and forget it.  Done twice, it is still done."""
+    kill(claim.cgroup)
+    subprocess.run(["ip", "link", "delete", claim.name], capture_output=True)
+    for folder in sorted(claim.cgroup.glob("**/"), reverse=True):
+        remove_cgroup(folder)
+    with _locked():
+        nat.close(STATE, claim.network)
+        shutil.rmtree(claim.folder, ignore_errors=True)
+
+
+def sweep() -> list[str]:
+    """Remove the boxes of test processes that are dead; return their names."""
+    if not STATE.is_dir():
+        return []
+    with _locked():
+        return _sweep()
+
+
+@contextmanager
+def internet(claim: Claim) -> Iterator[None]:
+    """Let the box reach package registries, while it is open."""
+    with _locked():
+        nat.open_to(STATE, claim.network)
+    try:
+        yield
+    finally:
+        with _locked():
+            nat.close(STATE, claim.network)
+
+
+def start_ticks(pid: int) -> int | None:
+    """When the process started, in clock ticks since boot; None if there is none or it is dead."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None if fields[0] in "ZX" else int(fields[19])
+
+
+def kill(cgroup: Path) -> None:
+    """Kill every process in the cgroup and below, frozen ones too, and wait until they are gone."""
+    with suppress(FileNotFoundError):
+        (cgroup / "cgroup.kill").write_text("1")
+        while "populated 1" in (cgroup / "cgroup.events").read_text():
+            time.sleep(0.002)
+
+
+def remove_cgroup(folder: Path) -> None:
+    """Remove an empty cgroup; the kernel may need a moment after its last process."""
+    for _ in range(500):
+        try:
+            folder.rmdir()
+        except FileNotFoundError:
+            return
+        except OSError:
+            time.sleep(0.002)
+        else:
+            return
+
+
+@cache
+def cgroup_root() -> Path:
+    """Where cgroup v2 is mounted: alone, or beside version 1."""
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        left, _, right = line.partition(" - ")
+        if right.startswith("cgroup2 "):
+            return Path(left.split()[4])
+    raise RuntimeError("test boxes need cgroup v2: mount -t cgroup2 none /sys/fs/cgroup/unified")
+
+
+def _sweep() -> list[str]:
+    stale = [claim for claim in _claims() if not _owner_lives(claim)]
+    for claim in stale:
+        kill(claim.cgroup)
+        subprocess.run(["ip", "link", "delete", claim.name], capture_output=True)
+        for folder in sorted(claim.cgroup.glob("**/"), reverse=True):
+            remove_cgroup(folder)
+        nat.close(STATE, claim.network)
+        shutil.rmtree(claim.folder, ignore_errors=True)
+    return [claim.name for claim in stale]
+
+
+def _claims() -> list[Claim]:
+    return [Claim(int(folder.name)) for folder in STATE.iterdir() if folder.name.isdigit()]
+
+
+def _owner_lives(claim: Claim) -> bool:
+    try:
+        pid, ticks = (claim.folder / "owner").read_text().split()
+    except (FileNotFoundError, ValueError):
+        return False
+    return start_ticks(int(pid)) == int(ticks)
+
+
+@contextmanager
+def _locked() -> Iterator[None]:
+    STATE.mkdir(mode=0o700, exist_ok=True)
+    with (STATE / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
