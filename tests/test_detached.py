@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gpurun.clock import Deadline
-from gpurun.engine.detached import Sight, exports, launch_text, look, terminate_text
+from gpurun.engine.detached import Sight, exports, launch_text, look, tail_text, terminate_text
 from gpurun.shell.local import LocalShell
 
 
@@ -27,14 +27,14 @@ def launch(shell: LocalShell, command: str, secrets: str = "/nonexistent") -> No
 def ended(shell: LocalShell) -> Sight:
     deadline = Deadline(20)
     while not deadline.passed():
-        sight = look(shell, "train", 0, None, 10)
+        sight = look(shell, "train", 0, timeout_s=10)
         if sight.exit_code is not None:
             return sight
     raise AssertionError("it does not end")
 
 
 def test_before_the_launch_there_is_nothing(shell: LocalShell) -> None:
-    assert look(shell, "train", 0, None, 10).started is False
+    assert look(shell, "train", 0, timeout_s=10).started is False
 
 
 @pytest.mark.parametrize("code", [0, 7])
@@ -53,7 +53,7 @@ def test_three_launches_run_it_once(shell: LocalShell) -> None:
 
 def test_sigterm_reaches_all_that_it_started_and_its_exit_code_is_kept(shell: LocalShell) -> None:
     launch(shell, "trap 'echo saved; exit 0' TERM; while :; do sleep 0.05; done")
-    assert look(shell, "train", 0, None, 10).alive
+    assert look(shell, "train", 0, timeout_s=10).alive
     shell.run(terminate_text("train"), timeout_s=10)
     sight = ended(shell)
     assert sight.exit_code == 0
@@ -64,7 +64,7 @@ def test_a_command_that_is_killed_is_seen_as_gone_without_an_exit_code(shell: Lo
     launch(shell, "while :; do sleep 0.05; done")
     shell.run(terminate_text("train").replace("TERM", "KILL"), timeout_s=10)
     deadline = Deadline(10)
-    while (sight := look(shell, "train", 0, None, 10)).alive:
+    while (sight := look(shell, "train", 0, timeout_s=10)).alive:
         assert not deadline.passed()
     assert (sight.started, sight.exit_code) == (True, None)
 
@@ -72,19 +72,21 @@ def test_a_command_that_is_killed_is_seen_as_gone_without_an_exit_code(shell: Lo
 def test_another_boot_is_told_from_a_running_command(shell: LocalShell) -> None:
     launch(shell, "while :; do sleep 0.05; done")
     (shell.root / ".gpurun/train.started/boot").write_text("another boot\n")
-    assert look(shell, "train", 0, None, 10).rebooted
+    assert look(shell, "train", 0, timeout_s=10).rebooted
 
 
 def test_the_log_is_read_on_from_an_offset_byte_by_byte(shell: LocalShell) -> None:
     launch(shell, r"printf 'a\000\377\rb\n'")
     assert ended(shell).log == b"a\x00\xff\rb\n"
-    assert look(shell, "train", 4, None, 10).log == b"b\n"
+    assert look(shell, "train", 4, timeout_s=10).log == b"b\n"
 
 
 def test_the_newest_lines_of_the_metrics_are_read_through_a_glob(shell: LocalShell) -> None:
     launch(shell, "mkdir -p 'ck/a b'; echo '{\"step\": 1}' > 'ck/a b/metrics.jsonl'")
     ended(shell)
-    assert look(shell, "train", 0, "ck/*/metrics.jsonl", 10).metrics == ('{"step": 1}',)
+    assert look(
+        shell, "train", 0, {"metrics": tail_text("ck/*/metrics.jsonl")}, timeout_s=10
+    ).sections == {"metrics": ('{"step": 1}',)}
 
 
 def test_secrets_are_read_once_and_the_file_is_gone(shell: LocalShell, tmp_path: Path) -> None:

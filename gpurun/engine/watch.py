@@ -110,7 +110,9 @@ def _stopped(ctx: Context) -> bool:
 def look_once(ctx: Context, shell: Shell, log: Path, progress: Progress) -> detached.Sight:
     """One look; what was printed is appended to the local copy of the log."""
     offset = log.stat().st_size if log.exists() else 0
-    sight = detached.look(shell, "train", offset, ctx.recipe.watch.metrics, LOOK_S)
+    glob = ctx.recipe.watch.metrics
+    sections = {"metrics": detached.tail_text(glob)} if glob else {}
+    sight = detached.look(shell, "train", offset, sections, timeout_s=LOOK_S)
     if sight.log:
         with suppress(OSError), log.open("ab") as file:  # what a full disk cuts is read again
             file.write(sight.log)
@@ -149,7 +151,7 @@ def _metrics(recipe: Recipe, sight: detached.Sight) -> list[dict[str, Any]]:
         found = re.finditer(recipe.watch.pattern, sight.log.decode(errors="replace"))
         return [_named(match.groupdict()) for match in found]
     lines = []
-    for text in sight.metrics:
+    for text in sight.sections.get("metrics", ()):
         try:
             line = json.loads(text)
         except (ValueError, RecursionError):
