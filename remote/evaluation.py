@@ -95,14 +95,20 @@ def _results(
         f"all/{name}": value for name, value in means(totals, len(split.inputs)).items()
     }
     for index, evaluator in enumerate(evaluators):
-        # A rank that failed still takes part in the gathering, or the others would wait for it.
-        states = ranks.gather((failures.get(index), evaluator.state()))
-        broken = next((failure for failure, _ in states if failure), None)
-        if broken is None and ranks.first:
-            name = f"evaluator_{evaluator.name}_step_{training.step}"
+        votes = None
+        if index not in failures:
             with _noted(failures, index):
-                parts = [state for _, state in states]
-                metrics |= evaluator.result(parts, Path(config.checkpoint_path) / name)
+                votes = evaluator.votes()
+        # A rank that failed still takes part in the gathering, or the others would wait for it.
+        states = ranks.gather((failures.get(index), votes))
+        broken = next((failure for failure, _ in states if failure), None)
+        if broken is None:
+            parts = [part for _, part in states]
+            with _noted(failures, index):
+                evaluator.take_over(parts if ranks.first else None)
+                if ranks.first:
+                    name = f"evaluator_{evaluator.name}_step_{training.step}"
+                    metrics |= evaluator.result(parts, Path(config.checkpoint_path) / name)
         if failure := broken or failures.get(index):
             metrics[f"{evaluator.name}/failed"] = failure
     return metrics

@@ -4,25 +4,21 @@ Votes are those of one evaluation.  Upstream mixes in all earlier ones of the ru
 that is the option `aggregated_voting`, whose votes are in the checkpoint.
 """
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
-from remote.dataset.grids import (
-    Grid,
-    crop,
-    crop_sizes,
-    parse_grid,
-    parse_name,
-    undo_augmentation,
-)
+from remote.dataset.grids import NAME_SEPARATOR, parse_grid
 from remote.dataset.layout import read_json
+from remote.evaluators.originals import name_of, original_grids, rows_of
+from remote.evaluators.votes import Box, Votes, box_of, from_tensors, merge, ranked, to_tensors
 
 PLACEHOLDER = [[0]]  # what is handed in where there is no answer: the pair keeps its slot
-Vote = tuple[int, int, int, bytes, bytes, float]
+NOT_AUGMENTED = "t0" + NAME_SEPARATOR + "0123456789"
+NO_PAIR = -1
 
 
 class ARC:
@@ -31,18 +27,22 @@ class ARC:
 
     def __init__(self, data: Path, options: dict[str, Any]) -> None:
         self._names: list[str] = read_json(data / "identifiers.json")
-        self._puzzles: dict[str, dict] = read_json(data / "test_puzzles.json")
+        puzzles: dict[str, dict] = read_json(data / "test_puzzles.json")
+        self._puzzles = list(puzzles)
+        self._pairs = [(name, pair) for name, puzzle in puzzles.items() for pair in puzzle["test"]]
+        # Of two pairs with one input the first is voted for, and the second has its answers too.
+        self._inputs = [(name, _name_of(pair["input"])) for name, pair in self._pairs]
+        self._numbers = {key: n for n, key in reversed(list(enumerate(self._inputs)))}
         self._aggregated = bool(options.get("aggregated_voting", False))
         self._pass_ks = options.get("pass_Ks", [1, 2, 5, 10, 100, 1000])
         self._attempts = int(options.get("submission_K", 2))
         self._round = 0
-        self._votes: list[Vote] = []  # round, example, puzzle id, input, answer, confidence
-        self._grids: dict[bytes, Grid] = {}  # answers by digest
+        self._box = Box()
 
     def begin(self) -> None:
         self._round += 1
         if not self._aggregated:
-            self._votes, self._grids = [], {}
+            self._box = Box()
 
     def update(
         self,
@@ -54,89 +54,85 @@ class ARC:
         q_halt_logits: np.ndarray,
     ) -> None:
         """Rows whose example is negative are blanks.  inputs, preds: int [B, 900]."""
-        inputs, preds = inputs.astype(np.uint8), preds.astype(np.uint8)
-        input_sizes, pred_sizes = crop_sizes(inputs), crop_sizes(preds)
-        confidences = 1 / (1 + np.exp(-q_halt_logits.astype(np.float64)))
-        for row in np.flatnonzero(examples >= 0):
-            identifier = int(puzzle_identifiers[row])
-            _, symmetry, undo = parse_name(self._names[identifier])
-            question = undo_augmentation(crop(inputs[row], input_sizes[row]), symmetry, undo)
-            answer = undo_augmentation(crop(preds[row], pred_sizes[row]), symmetry, undo)
-            key = _digest(answer)
-            self._grids.setdefault(key, answer)
-            example, confidence = int(examples[row]), float(confidences[row])
-            vote = (self._round, example, identifier, _digest(question), key, confidence)
-            self._votes.append(vote)
+        rows = np.flatnonzero(examples >= 0)
+        names = [self._names[identifier] for identifier in puzzle_identifiers[rows].tolist()]
+        bases, symmetries, undo = _augmentations(names)
+        questions = original_grids(inputs[rows].astype(np.uint8), symmetries, undo)
+        answers = original_grids(preds[rows].astype(np.uint8), symmetries, undo)
+        keys = zip(bases, questions, strict=True)
+        pairs = np.array([self._numbers.get(key, NO_PAIR) for key in keys], int)
+        asked = np.flatnonzero(pairs != NO_PAIR)
+        self._box.put(
+            round_number=self._round,
+            examples=examples[rows][asked],
+            pairs=pairs[asked],
+            answers=[answers[row] for row in asked.tolist()],
+            confidences=1 / (1 + np.exp(-q_halt_logits[rows][asked].astype(np.float64))),
+        )
 
-    def state(self) -> dict[str, Any]:
-        """What one rank knows, as plain values: to gather, and to keep in a checkpoint."""
-        grids = {key: grid.tolist() for key, grid in self._grids.items()}
-        return {"round": self._round, "votes": [list(v) for v in self._votes], "grids": grids}
+    def votes(self) -> Votes:
+        """What this rank has gathered."""
+        return self._box.content()
 
-    def restore(self, state: dict[str, Any]) -> None:
-        self._round = state["round"]
-        self._votes = [tuple(vote) for vote in state["votes"]]
-        self._grids = {key: _grid(rows) for key, rows in state["grids"].items()}
+    def take_over(self, parts: list[Votes] | None) -> None:
+        """The first rank keeps everybody's votes for later evaluations, the others none."""
+        if self._aggregated:
+            self._box = box_of(merge(parts)) if parts else Box()
 
     @property
     def remembers(self) -> bool:
         return self._aggregated
 
-    def result(self, states: list[dict[str, Any]], directory: Path) -> dict[str, float]:
-        """pass@K from the states of all ranks; writes submission.json."""
-        # In the order of the data, so that ties break alike for any number of ranks.
-        votes = sorted((vote for state in states for vote in state["votes"]), key=lambda v: v[:2])
-        grids = {key: rows for state in states for key, rows in state["grids"].items()}
-        ranking = self._rank(votes)
-        scores = dict.fromkeys(self._pass_ks, 0.0)
-        submission: dict[str, list] = {}
-        for name, puzzle in self._puzzles.items():
-            pairs = puzzle["test"]
-            submission[name] = []
-            right = dict.fromkeys(self._pass_ks, 0)
-            for pair in pairs:
-                answers = ranking.get((name, _digest(_grid(pair["input"]))), [])
-                label = _digest(_grid(pair["output"]))
-                for k in self._pass_ks:
-                    right[k] += label in answers[:k]
-                submission[name].append(self._attempt([grids[key] for key in answers]))
-            for k in self._pass_ks:
-                scores[k] += right[k] / len(pairs)
-        directory.mkdir(parents=True, exist_ok=True)
-        partial = directory / "submission.json.tmp"
-        partial.write_text(json.dumps(submission))
-        partial.rename(directory / "submission.json")
-        puzzles = max(len(self._puzzles), 1)
-        return {f"{self.name}/pass@{k}": score / puzzles for k, score in scores.items()}
+    def state(self) -> dict[str, Any]:
+        """For a checkpoint, of the first rank."""
+        return {"round": self._round, "votes": to_tensors(self.votes())}
 
-    def _rank(self, votes: list[list]) -> dict[tuple[str, bytes], list[bytes]]:
-        """Answers to each test pair, most votes first, then the highest mean confidence."""
-        tallies: dict[tuple[str, bytes], dict[bytes, list[float]]] = {}
-        for _, _, identifier, question, answer, confidence in votes:
-            base = parse_name(self._names[identifier])[0]
-            tally = tallies.setdefault((base, question), {}).setdefault(answer, [0, 0.0])
-            tally[0] += 1
-            tally[1] += confidence
-        return {
-            pair: sorted(
-                answers,
-                key=lambda answer: (answers[answer][0], answers[answer][1] / answers[answer][0]),
-                reverse=True,
-            )
-            for pair, answers in tallies.items()
-        }
+    def restore(self, state: dict[str, Any]) -> None:
+        self._round = state["round"]
+        votes: dict[str, Tensor] = state["votes"]
+        self._box = box_of(from_tensors(votes))
 
-    def _attempt(self, answers: list[list]) -> dict[str, list]:
-        answers = [rows if rows and rows[0] else PLACEHOLDER for rows in answers[: self._attempts]]
-        answers = answers or [PLACEHOLDER]
-        answers += [answers[0]] * (self._attempts - len(answers))
-        return {f"attempt_{number}": rows for number, rows in enumerate(answers, start=1)}
+    def result(self, parts: list[Votes], directory: Path) -> dict[str, float]:
+        """pass@K from the votes of all ranks; writes submission.json."""
+        votes = merge(parts)
+        answers = ranked(votes, len(self._pairs))
+        places = {grid: place for place, grid in enumerate(votes.grids)}
+        right: dict[str, list] = {name: [] for name in self._puzzles}  # each pair, at each K
+        submission: dict[str, list] = {name: [] for name in self._puzzles}
+        for (name, pair), key in zip(self._pairs, self._inputs, strict=True):
+            best = answers[self._numbers[key]]
+            found = np.flatnonzero(best == places.get(_name_of(pair["output"]), -1))
+            at = int(found[0]) if len(found) else len(best) + max(self._pass_ks)
+            right[name].append([at < k for k in self._pass_ks])
+            attempts = [rows_of(votes.grids[place]) for place in best[: self._attempts]]
+            submission[name].append(self._handed_in(attempts))
+        _write(directory, submission)
+        shares = [np.mean(pairs, axis=0) for pairs in right.values() if pairs]
+        scores = sum(shares, np.zeros(len(self._pass_ks))) / max(len(right), 1)
+        names = [f"{self.name}/pass@{k}" for k in self._pass_ks]
+        return dict(zip(names, scores.tolist(), strict=True))
+
+    def _handed_in(self, attempts: list[list]) -> dict[str, list]:
+        attempts = [rows or PLACEHOLDER for rows in attempts] or [PLACEHOLDER]
+        attempts += [attempts[0]] * (self._attempts - len(attempts))
+        return {f"attempt_{number}": rows for number, rows in enumerate(attempts, start=1)}
 
 
-def _grid(rows: list[list[int]]) -> Grid:
-    return parse_grid(rows) if rows and rows[0] else np.zeros((0, 0), np.uint8)
+def _augmentations(names: list[str]) -> tuple[list[str], np.ndarray, np.ndarray]:
+    """Base puzzles, symmetries int [N], and maps that undo the colours uint8 [N, 10]."""
+    parts = [name.partition(NAME_SEPARATOR) for name in names]
+    codes = "".join(code or NOT_AUGMENTED for _, _, code in parts)
+    digits = np.frombuffer(codes.encode(), np.uint8).reshape(len(names), len(NOT_AUGMENTED)) - 48
+    undo = np.argsort(digits[:, -10:], axis=1).astype(np.uint8)
+    return [base for base, _, _ in parts], digits[:, 1].astype(int), undo
 
 
-def _digest(grid: Grid) -> bytes:
-    content = bytes(grid.shape) + np.ascontiguousarray(grid).tobytes()
-    return hashlib.blake2b(content, digest_size=16).digest()
+def _name_of(rows: list[list[int]]) -> bytes:
+    return name_of(parse_grid(rows)) if rows and rows[0] else b""
+
+
+def _write(directory: Path, submission: dict[str, list]) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    partial = directory / "submission.json.tmp"
+    partial.write_text(json.dumps(submission))
+    partial.rename(directory / "submission.json")

@@ -118,7 +118,7 @@ def test_right_answers_make_the_known_submission(aug_100: Path, tmp_path: Path) 
         preds=split.labels[:],
         q_halt_logits=np.zeros(len(rows)),
     )
-    scores = evaluator.result([evaluator.state()], tmp_path)
+    scores = evaluator.result([evaluator.votes()], tmp_path)
     assert set(scores.values()) == {1.0}
     content = (tmp_path / "submission.json").read_bytes()
     assert len(content) == 450_812

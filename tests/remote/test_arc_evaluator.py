@@ -5,10 +5,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+from remote.dataset.grids import dihedral
 from remote.dataset.layout import Split, open_split
 from remote.evaluators import make
 from remote.evaluators.arc import ARC
+from remote.evaluators.originals import name_of, original_grids, rows_of
+from remote.evaluators.votes import from_tensors
 from remote.overrides import ConfigError
 
 
@@ -41,7 +45,7 @@ def test_right_answers_score_one_at_every_k(
     evaluator.begin()
     every = np.arange(len(test_split.inputs))
     answer(evaluator, test_split, test_split.labels, np.zeros(len(every)), every)
-    scores = evaluator.result([evaluator.state()], tmp_path)
+    scores = evaluator.result([evaluator.votes()], tmp_path)
     assert scores == {f"ARC/pass@{k}": 1.0 for k in (1, 2, 5, 10, 100, 1000)}
     puzzles = json.loads((small_set / "test_puzzles.json").read_text())
     expected = {n: [pair["output"] for pair in p["test"]] for n, p in puzzles.items()}
@@ -60,7 +64,7 @@ def test_a_pair_without_answer_keeps_its_slot(
     # Only the last pair of each augmentation is answered.
     last = test_split.puzzle_indices[1:] - 1
     answer(evaluator, test_split, test_split.labels, np.zeros(len(test_split.inputs)), last)
-    scores = evaluator.result([evaluator.state()], tmp_path)
+    scores = evaluator.result([evaluator.votes()], tmp_path)
     for name, puzzle in puzzles.items():
         attempts = submission(tmp_path)[name]
         assert len(attempts) == len(puzzle["test"])
@@ -84,7 +88,7 @@ def test_votes_count_first_and_confidence_breaks_ties(
     confidence[turn == 2] = 9.0
     evaluator.begin()
     answer(evaluator, test_split, preds, confidence, rows)
-    scores = evaluator.result([evaluator.state()], tmp_path)
+    scores = evaluator.result([evaluator.votes()], tmp_path)
     assert scores["ARC/pass@1"] == 1.0
 
     for augmentation, colour in enumerate((0, 1, 2)):  # colours change with the augmentation
@@ -92,7 +96,7 @@ def test_votes_count_first_and_confidence_breaks_ties(
         confidence[turn == augmentation] = (-1.0, 3.0, 1.0)[augmentation]
     evaluator.begin()
     answer(evaluator, test_split, preds, confidence, rows)
-    scores = evaluator.result([evaluator.state()], tmp_path)
+    scores = evaluator.result([evaluator.votes()], tmp_path)
     assert scores["ARC/pass@1000"] == 0.0
     for attempts in submission(tmp_path).values():
         assert [len(attempts[0][f"attempt_{n}"]) for n in (1, 2)] == [2, 3]
@@ -109,15 +113,57 @@ def test_any_number_of_ranks_hands_in_the_same_file(
     confidence = random.integers(0, 2, len(rows)).astype(float)
     files = []
     for shares in ([rows], [rows[rank::world_size] for rank in range(world_size)]):
-        states = []
+        parts = []
         for share in shares:
             (evaluator,) = make([{"name": "arc@ARC"}], small_set)
             evaluator.begin()
             answer(evaluator, test_split, preds, confidence, share)
-            states.append(evaluator.state())
-        evaluator.result(states, tmp_path / str(len(states)))
-        files.append((tmp_path / str(len(states)) / "submission.json").read_bytes())
+            parts.append(evaluator.votes())
+        evaluator.result(parts, tmp_path / str(len(parts)))
+        files.append((tmp_path / str(len(parts)) / "submission.json").read_bytes())
     assert files[0] == files[1]
+    assert json.loads(files[0]) == handed_in_naively(small_set, test_split, preds, confidence)
+
+
+def handed_in_naively(data: Path, split: Split, preds: np.ndarray, confidence: np.ndarray) -> dict:
+    """One vote after the other, in the order of the data, which settles ties."""
+    names = json.loads((data / "identifiers.json").read_text())
+    puzzles = json.loads((data / "test_puzzles.json").read_text())
+    tallies: dict[tuple, dict[tuple, list[float]]] = {}
+    for puzzle, identifier in enumerate(split.puzzle_identifiers.tolist()):
+        name, *augmentation = names[identifier].split("|||")
+        for row in range(*split.puzzle_indices[puzzle : puzzle + 2]):
+            question, vote = (shown(tokens[row], augmentation) for tokens in (split.inputs, preds))
+            tally = tallies.setdefault((name, question), {}).setdefault(vote, [0, 0.0])
+            tally[0] += 1
+            tally[1] += 1 / (1 + np.exp(-float(confidence[row])))
+    attempts: dict[str, list] = {}
+    for name, puzzle in puzzles.items():
+        for pair in puzzle["test"]:
+            tally = tallies[name, tuple(map(tuple, pair["input"]))]
+            best = [vote for vote, _ in sorted(tally.items(), key=lambda entry: order(*entry[1]))]
+            both = [[list(line) for line in grid] for grid in (best * 2)[:2]]
+            pairs = attempts.setdefault(name, [])
+            pairs.append({"attempt_1": both[0], "attempt_2": both[1]})
+    return attempts
+
+
+def order(count: float, confidences: float) -> tuple[float, float]:
+    return -count, -confidences / count
+
+
+def shown(tokens: np.ndarray, augmentation: list[str]) -> tuple:
+    """The grid of a sequence, as the puzzle shows it; by trying every size and every step back."""
+    canvas = tokens.reshape(30, 30).astype(int) - 2
+    sizes = [(h, w) for h in range(1, 31) for w in range(1, 31) if (canvas[:h, :w] >= 0).all()]
+    height, width = max(sizes, key=lambda size: size[0] * size[1], default=(0, 0))
+    grid = canvas[:height, :width]
+    if augmentation:
+        symmetry, colours = int(augmentation[0][1]), [int(digit) for digit in augmentation[1]]
+        grid = np.vectorize(colours.index, otypes=[int])(grid)
+        turned = [dihedral(grid, back) for back in range(8)]
+        grid = next(g for g in turned if np.array_equal(dihedral(g, symmetry), grid))
+    return tuple(map(tuple, grid.tolist()))
 
 
 @pytest.mark.parametrize("aggregated", [False, True])
@@ -129,11 +175,12 @@ def test_votes_of_earlier_evaluations_count_only_if_asked_for(
     evaluator.begin()
     answer(evaluator, test_split, test_split.labels, np.full(len(rows), 5.0), rows)
     (resumed,) = make([{"name": "arc@ARC", "aggregated_voting": aggregated}], small_set)
-    resumed.restore(evaluator.state())
+    torch.save(evaluator.state(), tmp_path / "votes")
+    resumed.restore(torch.load(tmp_path / "votes", weights_only=True))
     resumed.begin()
     wrong = np.stack([single_cell(0)] * len(rows))
     answer(resumed, test_split, wrong, np.zeros(len(rows)), rows)
-    scores = resumed.result([resumed.state()], tmp_path)
+    scores = resumed.result([resumed.votes()], tmp_path)
     assert scores["ARC/pass@2"] == (1.0 if aggregated else 0.0)
 
 
@@ -147,7 +194,49 @@ def test_blank_rows_have_no_vote(small_set: Path, test_split: Split) -> None:
         preds=test_split.labels[:1],
         q_halt_logits=np.zeros(1),
     )
-    assert evaluator.state()["votes"] == []
+    assert len(evaluator.votes().examples) == 0
+    assert evaluator.votes().grids == []
+
+
+def test_votes_of_all_ranks_are_kept_by_the_first_one(
+    small_set: Path, test_split: Split, tmp_path: Path
+) -> None:
+    """Or a checkpoint, which the first rank writes, would hold its share of them only."""
+    options = [{"name": "arc@ARC", "aggregated_voting": True}]
+    first, second = (make(options, small_set)[0] for _ in range(2))
+    rows = np.arange(len(test_split.inputs))
+    for rank, evaluator in enumerate((first, second)):
+        evaluator.begin()
+        answer(evaluator, test_split, test_split.labels, np.zeros(len(rows)), rows[rank::2])
+    parts = [first.votes(), second.votes()]
+    first.take_over(parts)
+    second.take_over(None)
+    assert len(second.votes().examples) == 0
+    kept = from_tensors(first.state()["votes"])
+    assert kept.examples.tolist() == rows.tolist()
+    assert len(kept.grids) == len(set(kept.grids))
+
+
+def test_grids_come_back_from_every_symmetry_size_and_colouring() -> None:
+    random = np.random.Generator(np.random.Philox(8))
+    tokens = random.integers(0, 12, (400, 900)).astype(np.uint8)
+    for row, (height, width) in enumerate(random.integers(0, 31, (400, 2)).tolist()):
+        canvas = tokens[row].reshape(30, 30)
+        canvas[:height, :width] = random.integers(2, 12, (height, width))
+        if height < 30:
+            canvas[height, 0] = row % 2  # EOS, or PAD
+    tokens[-1] = 0
+    symmetries = random.integers(0, 8, 400)
+    colours = random.permuted(np.tile(np.arange(10), (400, 1)), axis=1)
+    undo = np.argsort(colours, axis=1).astype(np.uint8)
+    found = original_grids(tokens, symmetries, undo)
+    for row in range(400):
+        augmentation = [f"t{symmetries[row]}", "".join(map(str, colours[row]))]
+        expected = shown(tokens[row], augmentation)
+        assert tuple(map(tuple, rows_of(found[row]))) == expected
+        if expected:
+            assert name_of(np.array(expected, np.uint8)) == found[row]
+    assert found[-1] == b""
 
 
 @pytest.mark.parametrize(
