@@ -5,19 +5,22 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gpurun import bundle
-from gpurun.engine import accept, boxfiles, detached
+from gpurun.engine import accept, boxfiles, detached, steps
 from gpurun.engine.context import Context
+from gpurun.engine.steady import SteadyShell
 from gpurun.errors import PhaseFailed, ProviderError, UsageError
 from gpurun.model import Attempt, InstanceState
-from gpurun.phases import PHASES, Command, Detached, Facts, Files, Step, Upload, locked
+from gpurun.phases import PHASES, Command, Detached, Facts, Files, Step, Upload
 from gpurun.reach import shell_of
 from gpurun.recipe import missing_secrets
-from gpurun.shell import TIMED_OUT, UNKNOWN_OUTCOME
+from gpurun.shell import TIMED_OUT, UNKNOWN_OUTCOME, Result
+from gpurun.timers import fires_in_s
 
 MARKER = "gpurun-echo"
 BOOT_POLL_S = 0.5
 LAST_LINES = 10
 UPLOAD_S = 600.0
+PATIENCE_S = 600.0
 
 
 class Box:
@@ -28,7 +31,10 @@ class Box:
         self._ctx = ctx
         self._attempt = attempt
         self._log = log
-        self.shell = shell_of(ctx.cloud, attempt.instance_id, ctx.places)
+        self._line = shell_of(ctx.cloud, attempt.instance_id, ctx.places)
+        self.shell = SteadyShell(
+            self._line, ctx.cloud, attempt.instance_id, ctx.clock, self._patience_s
+        )
 
     @property
     def secrets_file(self) -> str:
@@ -58,9 +64,9 @@ class Box:
 
     def perform(self, phase: str) -> None:
         """Every step of a phase, in order; the first that fails ends the phase."""
-        for step in PHASES[phase](self._ctx.recipe, self._facts()):
+        for index, step in enumerate(PHASES[phase](self._ctx.recipe, self._facts())):
             self._log(f"[{phase}] {step}")
-            self._perform(step)
+            self._perform(phase, index, step)
 
     def has_marker(self, phase: str) -> bool:
         """Whether the box itself says that this phase was finished with this bundle."""
@@ -74,10 +80,10 @@ class Box:
             timeout_s=30,
         )
 
-    def _perform(self, step: Step) -> None:
+    def _perform(self, phase: str, index: int, step: Step) -> None:
         match step:
             case Command(text, timeout_s):
-                self._run(locked(text), timeout_s, str(step))
+                self._follow(phase, index, text, timeout_s, str(step))
             case Upload():
                 self._upload(step)
             case Files(path, pattern, count):
@@ -86,8 +92,23 @@ class Box:
                 self._put_secrets()
                 self._run(detached.launch_text(name, text, self.secrets_file), 60, "launch")
 
+    def _follow(self, phase: str, index: int, text: str, timeout_s: float, says: str) -> None:
+        name = steps.name_of(self._ctx.run.id, phase, index, text)
+        clock = self._ctx.clock
+        try:
+            result = steps.perform(
+                self.shell, name, text, timeout_s=timeout_s, clock=clock, on_line=self._log
+            )
+        except ConnectionError as error:
+            result = Result(UNKNOWN_OUTCOME, str(error))
+        except PhaseFailed as error:
+            raise PhaseFailed(f"`{says}`: {error}") from error
+        self._require_ok(result, timeout_s, says)
+
     def _run(self, text: str, timeout_s: float, says: str) -> None:
-        result = self.shell.run(text, timeout_s=timeout_s, on_line=self._log)
+        self._require_ok(self.shell.run(text, timeout_s=timeout_s), timeout_s, says)
+
+    def _require_ok(self, result: Result, timeout_s: float, says: str) -> None:
         if result.ok:
             return
         how = {
@@ -146,8 +167,14 @@ class Box:
         """Where a launch never came, they would lie on tmpfs after the box is gone."""
         self.shell.run(f"rm -f {self.secrets_file}", timeout_s=10)
 
+    def _patience_s(self) -> float:
+        """How long a line may be down: no longer than the timer in force allows."""
+        timer = self._ctx.journal.timers.of(self._attempt.label)
+        left_s = fires_in_s(timer, self._ctx.clock) if timer is not None else 0.0
+        return max(0.0, min(PATIENCE_S, left_s))
+
     def _answers(self) -> bool:
-        result = self.shell.run(f"echo {MARKER}", timeout_s=15)
+        result = self._line.run(f"echo {MARKER}", timeout_s=15)
         return result.ok and MARKER in result.output
 
     def _facts(self) -> Facts:

@@ -10,9 +10,10 @@ from pathlib import Path, PurePosixPath
 
 from gpurun.errors import PhaseFailed
 from gpurun.phases import KEEP
-from gpurun.shell import Shell
+from gpurun.shell import UNKNOWN_OUTCOME, Shell
 
 LIST_S = 600.0
+LIST_TRIES = 3
 
 # Runs on the box with nothing but the standard library.
 # A link is followed only to what lies inside the box's root, and each file is listed once.
@@ -60,10 +61,13 @@ def matching(shell: Shell, globs: Sequence[str], *, digests: bool = False) -> li
     mode = "digest" if digests else "plain"
     words = " ".join(shlex.quote(word) for word in (mode, *globs))
     python = "$([ -x venv/bin/python ] && echo venv/bin/python || echo python3)"
-    lines: list[str] = []  # not the result's output: of a long list that keeps only the end
-    result = shell.run(
-        f"{python} -c {shlex.quote(_LISTING)} {words}", timeout_s=LIST_S, on_line=lines.append
-    )
+    for _ in range(LIST_TRIES):
+        lines: list[str] = []  # not the result's output: of a long list that keeps only the end
+        result = shell.run(
+            f"{python} -c {shlex.quote(_LISTING)} {words}", timeout_s=LIST_S, on_line=lines.append
+        )
+        if result.exited != UNKNOWN_OUTCOME:
+            break
     rows = [_row(line) for line in lines if line.startswith("[")]
     last = lines[-1].strip() if lines else ""
     if not result.ok or last != json.dumps({"rows": len(rows)}):
