@@ -48,7 +48,7 @@ def save(training: Training, config: PretrainConfig, ranks: Ranks, votes: dict) 
             shutil.rmtree(final)
         partial.rename(final)
         log.info("saved %s", final)
-        _prune(final.parent, config.keep_checkpoints)
+        _prune(final.parent, config.keep_last)
     ranks.wait()
     return final
 

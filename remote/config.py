@@ -1,77 +1,28 @@
 """Every setting of a training run, its default, and what it means.
 
-Names and defaults are those of TRM's `cfg_pretrain.yaml` and `arch/trm.yaml`, so that published
-commands work as they are; those of our own are marked.
+Names and defaults are those of TRM's `cfg_pretrain.yaml`, so that published commands work as they
+are; those of our own are marked.  `remote/arch.py` has the settings of the models.
 """
 
+import logging
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from remote.overrides import ConfigError, apply, parse_word
+from remote.arch import ARCHES, Arch
+from remote.overrides import ConfigError, apply, parse_value, parse_word
 
-DTYPES = ("auto", "float32", "bfloat16", "float16")
-LOSS_TYPES = ("stablemax_cross_entropy", "softmax_cross_entropy")
-POSITIONS = ("rope", "learned", "none")
+log = logging.getLogger(__name__)
 
-
-@dataclass
-class LossConfig:
-    name: str = "losses@ACTLossHead"
-    loss_type: str = "stablemax_cross_entropy"
-
-
-@dataclass
-class TRMConfig:
-    """Tiny recursive model: one small stack, applied again and again to two states."""
-
-    name: str = "recursive_reasoning.trm@TinyRecursiveReasoningModel_ACTV1"
-    loss: LossConfig = field(default_factory=LossConfig)
-    halt_exploration_prob: float = 0.1
-    halt_max_steps: int = 16  # ACT steps per example; evaluation always takes all
-    H_cycles: int = 3  # updates of the answer z_H per ACT step; the last one carries gradient
-    L_cycles: int = 6  # updates of the latent z_L per update of z_H; ARC commands use 4
-    H_layers: int = 0  # ignored; published configurations carry it
-    L_layers: int = 2
-    hidden_size: int = 512
-    num_heads: int = 8
-    expansion: float = 4.0
-    puzzle_emb_ndim: int | None = None  # None: hidden_size; 0: no puzzle embedding
-    puzzle_emb_len: int = 16  # tokens; 0 with an embedding: as many as it fills
-    pos_encodings: str = "rope"
-    rope_theta: float = 10000.0
-    rms_norm_eps: float = 1e-5
-    forward_dtype: str = "auto"  # bfloat16 on a GPU, float32 on a CPU
-    mlp_t: bool = False  # mix positions by an MLP in place of attention
-    no_ACT_continue: bool = True  # noqa: N815, upstream's name
-
-    def settle(self) -> None:
-        if self.puzzle_emb_ndim is None:
-            self.puzzle_emb_ndim = self.hidden_size
-        if self.puzzle_emb_ndim and not self.puzzle_emb_len:
-            self.puzzle_emb_len = -(-self.puzzle_emb_ndim // self.hidden_size)
-        if not self.puzzle_emb_ndim and self.puzzle_emb_len:
-            raise ConfigError("arch.puzzle_emb_ndim=0 needs arch.puzzle_emb_len=0 too")
-        if self.puzzle_emb_ndim > self.puzzle_emb_len * self.hidden_size:
-            raise ConfigError("arch.puzzle_emb_ndim is more than puzzle_emb_len * hidden_size")
-        if self.hidden_size % self.num_heads:
-            raise ConfigError("arch.hidden_size must be a multiple of arch.num_heads")
-        if self.pos_encodings == "rope" and self.hidden_size // self.num_heads % 2:
-            raise ConfigError("rope needs an even arch.hidden_size / arch.num_heads")
-        for name in ("halt_max_steps", "H_cycles", "L_cycles", "L_layers"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"arch.{name} must be at least 1")
-        _one_of("arch.pos_encodings", self.pos_encodings, POSITIONS)
-        _one_of("arch.forward_dtype", self.forward_dtype, DTYPES)
-        _one_of("arch.loss.loss_type", self.loss.loss_type, LOSS_TYPES)
-
-
-ARCHES = {"trm": TRMConfig}
+# Keys of upstream that mean nothing there or here, and those of other names here.
+DEAD = ("target_q_update_every", "load_strict", "load_optimizer_state")
+ALIASES = {"data_path": "data_paths", "keep_checkpoints": "keep_last"}
+OTHER_OPTIMISER = {"use_muon": False, "grad_accum_steps": 1}  # upstream's keys, their only value
 
 
 @dataclass
 class PretrainConfig:
-    arch: TRMConfig
+    arch: Arch
     arch_name: str
 
     data_paths: list[str] = field(default_factory=lambda: ["data/arc-aug-1000"])
@@ -104,7 +55,7 @@ class PretrainConfig:
     load_checkpoint: str | None = None  # a step or run directory, a file, `latest`, a step number
     eval_save_outputs: list[str] = field(default_factory=list)
 
-    keep_checkpoints: int = 2  # ours: newest so many are kept; 0 keeps all
+    keep_last: int = 2  # ours: newest so many are kept; 0 keeps all
     log_interval: int = 1  # ours: steps between reports
     device: str = "auto"  # ours: cuda if there is one
 
@@ -155,9 +106,13 @@ def load_config(words: list[str]) -> PretrainConfig:
         raise ConfigError(f"arch={arch_name} is not available here; there is {', '.join(ARCHES)}")
     config = PretrainConfig(arch=ARCHES[arch_name](), arch_name=arch_name)
     for key, text in pairs:
-        if key == "data_path":
-            key, text = "data_paths", f"['{text}']"
-        if key != "arch":
+        key = ALIASES.get(key, key)
+        if key in DEAD or (key.removeprefix("arch.") in config.arch.DEAD and key[:5] == "arch."):
+            log.info("%s means nothing here, as upstream: ignored", key)
+        elif key in OTHER_OPTIMISER:
+            if parse_value(text) != OTHER_OPTIMISER[key]:
+                raise ConfigError(f"{key}={text} is not available here; leave it out")
+        elif key != "arch":
             apply(config, key, text)
     config.settle()
     return config
@@ -165,8 +120,3 @@ def load_config(words: list[str]) -> PretrainConfig:
 
 def to_dict(config: PretrainConfig) -> dict[str, Any]:
     return asdict(config)
-
-
-def _one_of(key: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise ConfigError(f"{key}={value}: expected one of {', '.join(allowed)}")

@@ -6,7 +6,7 @@ from torch import Tensor
 from remote.config import PretrainConfig
 from remote.dataset.batches import Batch
 from remote.dataset.layout import Split
-from remote.models.act import Carry
+from remote.models.act import Carry, exploration
 from remote.models.build import build_model
 from remote.optim.adam_atan2 import adam_atan2
 from remote.optim.ema import EMA
@@ -60,7 +60,7 @@ class Training:
         self.model.train()
         if self.carry is None:
             self.carry = self.model.model.initial_carry(on_device)
-        self.carry, loss, metrics, _ = self.model(self.carry, on_device)
+        self.carry, loss, metrics, _ = self.model(self.carry, on_device, self._least_steps())
         (loss / self._config.global_batch_size).backward()
         self._optimise()
         self._count(metrics)
@@ -76,6 +76,13 @@ class Training:
     def share_weights(self) -> None:
         """Every rank has what rank 0 has."""
         self._ranks.broadcast([*self.model.parameters(), *self.model.buffers()])
+
+    def _least_steps(self) -> Tensor:
+        batch_size = self._config.global_batch_size
+        drawn = exploration(
+            self._config.arch, seed=self._config.seed, step=self.step, rows=batch_size
+        )
+        return torch.from_numpy(self._ranks.shard.of(drawn, batch_size)).to(self._ranks.device)
 
     def _optimise(self) -> None:
         config = self._config

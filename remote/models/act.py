@@ -5,17 +5,18 @@ The carry holds what they need: the core's state, and the examples themselves.
 """
 
 from dataclasses import dataclass
-from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from remote.arch import Arch
 from remote.dataset.grids import IGNORE_LABEL
+from remote.models.core import Core, Halting, State
 from remote.models.losses import LOSSES
 
-State = dict[str, Tensor]
-Halting = tuple[Tensor, Tensor]  # scores for halting and for going on, float32 (B,) each
+EXPLORATION = 0xAC7  # sets these draws apart from others of the same seed
 
 
 @dataclass(slots=True)
@@ -26,20 +27,20 @@ class Carry:
     data: State  # inputs, labels, puzzle_identifiers of the present examples
 
 
-class Core(Protocol):
-    """What ACT runs: TRM, and models like it."""
+def exploration(arch: Arch, *, seed: int, step: int, rows: int) -> np.ndarray:
+    """Some rows must reach a random step, so that later steps are learnt too: int32 (rows,).
 
-    config: object
-
-    def initial_state(self) -> State: ...
-    def state_shape(self, batch_size: int, seq_len: int) -> tuple[int, ...]: ...
-    def __call__(
-        self, state: State, inputs: Tensor, puzzle_identifiers: Tensor
-    ) -> tuple[State, Tensor, Halting]: ...
+    The least ACT steps of each row of a global batch.  Drawn from (seed, step) alone, so that
+    every number of ranks, and a resumed run, sees the same.
+    """
+    random = np.random.default_rng([EXPLORATION, seed, step])
+    explores = random.random(rows) < arch.halt_exploration_prob
+    least = random.integers(2, max(arch.halt_max_steps, 2), size=rows, endpoint=True)
+    return np.where(explores, least, 0).astype(np.int32)
 
 
 class ACT(nn.Module):
-    def __init__(self, inner: nn.Module) -> None:
+    def __init__(self, inner: Core) -> None:
         super().__init__()
         self.inner = inner
 
@@ -54,8 +55,13 @@ class ACT(nn.Module):
             data={name: torch.zeros_like(tensor) for name, tensor in batch.items()},
         )
 
-    def forward(self, carry: Carry, batch: State) -> tuple[Carry, Tensor, Halting, Tensor | None]:
-        """The last value is the target of going on, where the model learns one."""
+    def forward(
+        self, carry: Carry, batch: State, least_steps: Tensor | None = None
+    ) -> tuple[Carry, Tensor, Halting, Tensor | None]:
+        """The last value is the target of going on, where the model learns one.
+
+        `least_steps` int32 (B,): see `exploration`; None explores nothing.
+        """
         halted = carry.halted
         data = {name: _choose(halted, batch[name], old) for name, old in carry.data.items()}
         fresh = self.inner.initial_state()
@@ -63,24 +69,34 @@ class ACT(nn.Module):
         steps = torch.where(halted, 0, carry.steps) + 1
         state, logits, scores = self._think(state, data)
         with torch.no_grad():
-            now_halted = self._halts(steps, scores)
+            now_halted = self._halts(steps, scores, least_steps)
             target = self._target(steps, state, data)
         return Carry(state, steps, now_halted, data), logits, scores, target
+
+    def think_through(self, batch: State) -> tuple[Carry, Tensor, Halting]:
+        """All ACT steps on new examples, as evaluation takes them: what `forward` gives in the end.
+
+        The question is embedded once and the answer read out once.
+        """
+        question = self.inner.question(batch["inputs"], batch["puzzle_identifiers"])
+        carry = self.initial_carry(batch)
+        state = carry.state
+        for _ in range(self.inner.config.halt_max_steps):
+            state = self.inner.think(state, question)
+        steps = torch.full_like(carry.steps, self.inner.config.halt_max_steps)
+        return Carry(state, steps, carry.halted, batch), *self.inner.answer(state)
 
     def _think(self, state: State, data: State) -> tuple[State, Tensor, Halting]:
         return self.inner(state, data["inputs"], data["puzzle_identifiers"])
 
-    def _halts(self, steps: Tensor, scores: Halting) -> Tensor:
+    def _halts(self, steps: Tensor, scores: Halting, least_steps: Tensor | None) -> Tensor:
         config = self.inner.config
         last = steps >= config.halt_max_steps
         if not self.training or config.halt_max_steps == 1:
             return last
         halt, go_on = scores
         halts = last | (halt > 0 if config.no_ACT_continue else halt > go_on)
-        # Some rows must reach a random step, so that later steps are learnt too.
-        explores = torch.rand_like(halt) < config.halt_exploration_prob
-        least = torch.randint_like(steps, low=2, high=config.halt_max_steps + 1)
-        return halts & (steps >= torch.where(explores, least, 0))
+        return halts if least_steps is None else halts & (steps >= least_steps)
 
     def _target(self, steps: Tensor, state: State, data: State) -> Tensor | None:
         config = self.inner.config
@@ -103,10 +119,20 @@ class ACTLossHead(nn.Module):
         self._cross_entropy = LOSSES[loss_type]
 
     def forward(
-        self, carry: Carry, batch: State
+        self, carry: Carry, batch: State, least_steps: Tensor | None = None
     ) -> tuple[Carry, Tensor, dict[str, Tensor], dict[str, Tensor]]:
         """New carry, loss, metrics (sums, on the device), and outputs for evaluators."""
-        carry, logits, (halt, go_on), target = self.model(carry, batch)
+        return self._judge(*self.model(carry, batch, least_steps))
+
+    def answer(self, batch: State) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Metrics and outputs after all ACT steps; for evaluation, in inference mode."""
+        _, _, metrics, outputs = self._judge(*self.model.think_through(batch), None)
+        return metrics, outputs
+
+    def _judge(
+        self, carry: Carry, logits: Tensor, scores: Halting, target: Tensor | None
+    ) -> tuple[Carry, Tensor, dict[str, Tensor], dict[str, Tensor]]:
+        halt, go_on = scores
         labels = carry.data["labels"]
         counted = labels != IGNORE_LABEL
         tokens = counted.sum(-1)

@@ -6,8 +6,9 @@ from remote.config import PretrainConfig
 from remote.dataset.layout import Split
 from remote.models.act import ACT, ACTLossHead
 from remote.models.trm import TRM
+from remote.models.urm import URM
 
-CORES = {"trm": TRM}
+CORES = {"trm": TRM, "urm": URM}
 
 
 def build_model(config: PretrainConfig, split: Split, device: torch.device) -> ACTLossHead:

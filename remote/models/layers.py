@@ -4,7 +4,9 @@ import math
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import embedding, linear, scaled_dot_product_attention, silu
+from torch.nn.functional import embedding, linear, pad, scaled_dot_product_attention, silu
+
+Turns = tuple[Tensor, Tensor]  # cosines and sines of rotary positions, float32 [S, head_width]
 
 TRUNCATION = 2.0  # standard deviations
 
@@ -57,7 +59,7 @@ class RotaryEmbedding(nn.Module):
         self.register_buffer("cos", angles.cos(), persistent=False)
         self.register_buffer("sin", angles.sin(), persistent=False)
 
-    def forward(self) -> tuple[Tensor, Tensor]:
+    def forward(self) -> Turns:
         return self.cos, self.sin
 
 
@@ -77,11 +79,11 @@ class Attention(nn.Module):
         self.qkv_proj = CastedLinear(hidden_size, 3 * hidden_size)
         self.o_proj = CastedLinear(hidden_size, hidden_size)
 
-    def forward(self, x: Tensor, cos_sin: tuple[Tensor, Tensor] | None) -> Tensor:
+    def forward(self, x: Tensor, turns: Turns | None) -> Tensor:
         heads = self.qkv_proj(x).unflatten(-1, (3 * self._num_heads, -1))  # (B, S, 3 H, width)
         query, key, value = heads.chunk(3, dim=-2)
-        if cos_sin is not None:
-            query, key = rotate(query, *cos_sin), rotate(key, *cos_sin)
+        if turns is not None:
+            query, key = rotate(query, *turns), rotate(key, *turns)
         query, key, value = (t.transpose(1, 2) for t in (query, key, value))
         mixed = scaled_dot_product_attention(query, key, value)
         # Not `view`: backends differ in the strides they return.
@@ -91,10 +93,55 @@ class Attention(nn.Module):
 class SwiGLU(nn.Module):
     def __init__(self, width: int, expansion: float) -> None:
         super().__init__()
-        inner = -(-round(expansion * width * 2 / 3) // 256) * 256
+        inner = inner_width(width, expansion)
         self.gate_up_proj = CastedLinear(width, 2 * inner)
         self.down_proj = CastedLinear(inner, width)
 
     def forward(self, x: Tensor) -> Tensor:
         gate, up = self.gate_up_proj(x).chunk(2, dim=-1)
         return self.down_proj(silu(gate) * up)
+
+
+class ConvSwiGLU(nn.Module):
+    """URM's MLP: a SwiGLU whose product also sees the position before.
+
+    Its convolution is stored and computed in bfloat16 whatever the activations are, so its result
+    is bfloat16 too.
+    """
+
+    def __init__(self, width: int, expansion: float) -> None:
+        super().__init__()
+        inner = inner_width(width, expansion)
+        self.gate_up_proj = CastedLinear(width, 2 * inner)
+        self.dwconv = NeighbourConv(inner)
+        self.down_proj = CastedLinear(inner, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate, up = self.gate_up_proj(x).chunk(2, dim=-1)
+        return self.down_proj(silu(self.dwconv(silu(gate) * up)))
+
+
+class NeighbourConv(nn.Module):
+    """A depthwise convolution of kernel 2 over the sequence: (B, S, C) to bfloat16 (B, S, C).
+
+    Written as a sum, which compilers fuse, with the parameters of the Conv1d it stands for:
+    padding 1, cut to S, so a position sees itself and the one before.
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        bound = 2**-0.5  # Conv1d's own start for a fan-in of 2
+        weight = torch.empty(channels, 1, 2).uniform_(-bound, bound)
+        bias = torch.empty(channels).uniform_(-bound, bound)
+        self.weight = nn.Parameter(weight.bfloat16())
+        self.bias = nn.Parameter(bias.bfloat16())
+
+    def forward(self, x: Tensor) -> Tensor:
+        here = x.bfloat16().float()
+        before = pad(here, (0, 0, 1, 0))[:, :-1]
+        past, present = self.weight[:, 0].float().unbind(-1)
+        return (past * before + present * here + self.bias.float()).bfloat16()
+
+
+def inner_width(width: int, expansion: float) -> int:
+    return -(-round(expansion * width * 2 / 3) // 256) * 256

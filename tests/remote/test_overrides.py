@@ -72,7 +72,7 @@ def test_defaults_are_upstreams() -> None:
         ("epochs=many", "expected int"),
         ("ema=1", "expected bool"),
         ("lr", "not of the form key=value"),
-        ("arch=urm", "arch=urm is not available here; there is trm"),
+        ("arch=hrm", "arch=hrm is not available here; there is trm, urm"),
         ("arch.num_heads=7", "must be a multiple"),
         ("arch.puzzle_emb_ndim=0", "needs arch.puzzle_emb_len=0"),
         ("arch.forward_dtype=int8", "expected one of"),

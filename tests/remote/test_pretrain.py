@@ -151,7 +151,7 @@ def test_without_a_puzzle_embedding_it_trains_and_resumes(small_set: Path, tmp_p
 
 
 def test_frozen_weights_stay_and_the_puzzle_table_learns(small_set: Path, tmp_path: Path) -> None:
-    settings = ("freeze_weights=True", "max_steps=2", "eval_interval=2", "keep_checkpoints=0")
+    settings = ("freeze_weights=True", "max_steps=2", "eval_interval=2", "keep_last=0")
     pretrain(words(small_set, tmp_path / "run", *settings))
     torch.manual_seed(0)
     pretrain(words(small_set, tmp_path / "one", *settings, "max_steps=1"))

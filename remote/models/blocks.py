@@ -1,0 +1,34 @@
+"""One block of a stack: attention, then an MLP, each followed by a norm of the residual sum."""
+
+from torch import Tensor, nn
+
+from remote.arch import Arch
+from remote.models.layers import Attention, ConvSwiGLU, SwiGLU, Turns, rms_norm
+
+
+class Block(nn.Module):
+    def __init__(self, config: Arch, length: int) -> None:
+        super().__init__()
+        self._eps = config.rms_norm_eps
+        if config.mlp_t:
+            self.mlp_t = SwiGLU(length, config.expansion)
+        else:
+            self.self_attn = Attention(config.hidden_size, config.num_heads)
+        mlp = ConvSwiGLU if config.conv_mlp else SwiGLU
+        self.mlp = mlp(config.hidden_size, config.expansion)
+
+    def forward(self, x: Tensor, turns: Turns | None) -> Tensor:
+        if hasattr(self, "mlp_t"):
+            across = x.transpose(1, 2)  # (B, D, S)
+            x = rms_norm(across + self.mlp_t(across), self._eps).transpose(1, 2)
+        else:
+            x = rms_norm(x + self.self_attn(x, turns), self._eps)
+        return rms_norm(x + self.mlp(x), self._eps)
+
+
+def run(layers: nn.ModuleList, state: Tensor, injection: Tensor, turns: Turns | None) -> Tensor:
+    """All layers over state + injection: the one function that is compiled."""
+    hidden = state + injection
+    for layer in layers:
+        hidden = layer(hidden, turns)
+    return hidden
