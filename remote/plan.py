@@ -1,10 +1,12 @@
 """What a configuration amounts to on a dataset, found before anything is spent."""
 
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 
 import torch
 
+from remote import forecast
 from remote.config import PretrainConfig
 from remote.dataset.batches import TrainingIteration, evaluation_batches, nominal_steps
 from remote.dataset.layout import DatasetError, Split, open_split
@@ -13,8 +15,8 @@ from remote.overrides import ConfigError
 from remote.ranks import Ranks
 
 EXACT_UP_TO_DRAWS = 20_000_000  # about a second; beyond, total steps are upstream's estimate
-ACTIVATION_BYTES = 40  # per token, layer pass and unit of width, in eager bfloat16
 VOCAB_SIZE = 12
+GIB = 2**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,21 +27,30 @@ class Plan:
     total_steps: int
     exact: bool  # whether every batch was counted
     first_iteration_steps: int
-    iterations: int
+    iterations: int  # that are begun before `total_steps` are done
     evaluations: int
     batches_per_evaluation: int
+    parameters: int
+    table: int  # numbers in the puzzle table
+    memory: forecast.Memory
 
 
 def make_plan(config: PretrainConfig, ranks: Ranks) -> Plan:
+    """Raises ConfigError or DatasetError for what cannot work."""
     if config.global_batch_size % ranks.world_size:
         raise ConfigError(
             f"global_batch_size {config.global_batch_size} is not divisible by"
-            f" {ranks.world_size} processes"
+            f" {ranks.world_size} processes; the next that is:"
+            f" {-(-config.global_batch_size // ranks.world_size) * ranks.world_size}"
         )
-    train = open_split(Path(config.data_paths[0]), "train")
-    if train.vocab_size != VOCAB_SIZE:
-        raise DatasetError(f"vocab_size is {train.vocab_size}, expected {VOCAB_SIZE}")
+    train = _open_whole(Path(config.data_paths[0]), "train")
     test = _open_test(config)
+    if test is not None and test.num_puzzle_identifiers != train.num_puzzle_identifiers:
+        raise DatasetError(
+            f"{config.data_paths_test[0]} names {test.num_puzzle_identifiers} puzzles,"
+            f" {config.data_paths[0]} {train.num_puzzle_identifiers}: they were not built together,"
+            " so the test puzzles' embeddings would be those of others. Build both in one go"
+        )
     schedule_steps = nominal_steps(train, batch_size=config.global_batch_size, epochs=config.epochs)
     exact = config.epochs * train.groups <= EXACT_UP_TO_DRAWS
     counted = [
@@ -50,25 +61,33 @@ def make_plan(config: PretrainConfig, ranks: Ranks) -> Plan:
     if config.max_steps is not None:
         total = min(total, config.max_steps)
     if total < 1:
-        pairs = round(train.groups * train.mean_puzzle_examples)
-        raise ConfigError(
-            f"this trains no step: an epoch has about {pairs} pairs, {config.epochs} epoch(s) do"
-            f" not fill a batch of {config.global_batch_size}. Lower global_batch_size or raise"
-            " epochs"
-        )
-    return Plan(
+        raise _trains_nothing(config, train)
+    parameters, table = _sizes(config, train)
+    iterations = _iterations(config, counted, total)
+    plan = Plan(
         train=train,
         test=test,
         schedule_steps=schedule_steps,
         total_steps=total,
-        exact=exact,
+        exact=exact or total == config.max_steps,
         first_iteration_steps=counted[0],
-        iterations=config.iterations,
-        evaluations=max(config.iterations - config.min_eval_interval, 0) if test else 0,
+        iterations=iterations,
+        evaluations=max(iterations - config.min_eval_interval, 0) if test else 0,
         batches_per_evaluation=(
             evaluation_batches(test, batch_size=config.global_batch_size) if test else 0
         ),
+        parameters=parameters,
+        table=table,
+        memory=forecast.memory(
+            config,
+            parameters=parameters,
+            table=table,
+            seq_len=train.seq_len,
+            device=ranks.device,
+        ),
     )
+    _require_memory(config, plan, ranks)
+    return plan
 
 
 def iteration_of(config: PretrainConfig, split: Split, number: int) -> TrainingIteration:
@@ -82,42 +101,119 @@ def iteration_of(config: PretrainConfig, split: Split, number: int) -> TrainingI
 
 
 def describe(config: PretrainConfig, plan: Plan, ranks: Ranks) -> list[str]:
-    """The lines of `--check`."""
-    meta = torch.device("meta")
-    with meta:  # sizes only: neither memory nor random numbers are used
-        model = build_model(config, plan.train, meta)
-    parameters = sum(p.numel() for p in model.parameters())
-    table = plan.train.num_puzzle_identifiers * config.arch.puzzle_emb_ndim
-    exactly = "" if plan.exact or config.max_steps else " (estimate)"
+    """The lines of `--check`, and what a run says before its first step."""
+    rows = config.global_batch_size // ranks.world_size
+    limit = plan.memory.limit
+    of_limit = f" of {limit / GIB:.1f}" if limit else ""
     return [
         f"data: {config.data_paths[0]}, {len(plan.train.inputs)} examples,"
         f" {plan.train.groups} groups, {plan.train.num_puzzle_identifiers} identifiers",
-        f"total steps: {plan.total_steps}{exactly} in {plan.iterations} iteration(s), the first"
-        f" with {plan.first_iteration_steps}",
-        f"evaluations: {plan.evaluations} of {plan.batches_per_evaluation} batches,"
-        f" {config.arch.halt_max_steps} ACT steps each",
-        f"parameters: {parameters:,} and a puzzle table of {table:,}",
-        f"memory per process, estimated: {_memory_gib(config, plan, ranks, parameters, table):.2f}"
-        f" GiB on {ranks.device}, {forward_dtype(config, ranks.device)}",
+        f"total steps: {plan.total_steps}{'' if plan.exact else ' (estimate)'}"
+        f" in {plan.iterations} iteration(s)",
+        f"steps per evaluation: {min(plan.first_iteration_steps, plan.total_steps)}"
+        f" ({config.epochs_per_iteration} epochs)",
+        *_time_lines(config, plan, ranks),
+        f"parameters: {plan.parameters:,} and a puzzle table of {plan.table:,}",
+        f"memory per process, estimated: {plan.memory.of(rows) / GIB:.2f}{of_limit} GiB for"
+        f" {rows} rows on {ranks.device}, {str(forward_dtype(config, ranks.device))[6:]}",
     ]
 
 
-def _memory_gib(
-    config: PretrainConfig, plan: Plan, ranks: Ranks, parameters: int, table: int
-) -> float:
-    """Weights, gradients, two moments, the average; the table; activations that carry gradient."""
-    copies = 4 + config.ema
-    arch = config.arch
-    rows = config.global_batch_size // ranks.world_size
-    passes = arch.L_layers * (arch.L_cycles + 1)
-    bytes_each = ACTIVATION_BYTES * forward_dtype(config, ranks.device).itemsize // 2
-    tokens = rows * (plan.train.seq_len + arch.puzzle_emb_len)
-    activations = tokens * arch.hidden_size * passes * bytes_each
-    return (4 * parameters * copies + 4 * table + activations) / 2**30
+def _time_lines(config: PretrainConfig, plan: Plan, ranks: Ranks) -> list[str]:
+    rate = forecast.expected_rate(config, plan.train, ranks)
+    expected = forecast.times(
+        config,
+        seq_len=plan.train.seq_len,
+        steps=plan.total_steps,
+        evaluations=plan.evaluations,
+        batches=plan.batches_per_evaluation,
+        rate=rate,
+    )
+    lines = [
+        f"evaluations: {plan.evaluations} of {plan.batches_per_evaluation} batches,"
+        f" {config.arch.halt_max_steps} ACT steps each: about"
+        f" {forecast.shown(expected.evaluation_s)} each, {forecast.shown(expected.evaluations_s)}"
+        f" in all, {expected.share:.0%} of the run",
+        f"time: about {forecast.shown(expected.run_s)},"
+        f" {config.global_batch_size / expected.step_s:.3g} samples/s ({rate.reason})",
+    ]
+    warning = forecast.warning(config, expected)
+    return [*lines, warning] if warning else lines
+
+
+def _iterations(config: PretrainConfig, counted: list[int], total: int) -> int:
+    """How many are begun: steps may be limited, and upstream's count ends within the last one."""
+    if len(counted) < config.iterations:  # not all were counted
+        return min(-(-total // max(counted[0], 1)), config.iterations)
+    done = list(accumulate(counted))
+    return next((n for n, steps in enumerate(done, 1) if steps >= total), len(done))
+
+
+def _trains_nothing(config: PretrainConfig, train: Split) -> ConfigError:
+    pairs = round(train.groups * train.mean_puzzle_examples)
+    return ConfigError(
+        f"this trains no step: an epoch has about {pairs} pairs, and the"
+        f" {config.epochs_per_iteration} epoch(s) between evaluations do not fill a batch of"
+        f" {config.global_batch_size}. Lower global_batch_size, or raise epochs and eval_interval"
+    )
+
+
+def _sizes(config: PretrainConfig, train: Split) -> tuple[int, int]:
+    """Parameters, and numbers in the puzzle table."""
+    meta = torch.device("meta")
+    with meta:  # sizes only: neither memory nor random numbers are used
+        model = build_model(config, train, meta)
+    table = train.num_puzzle_identifiers * config.arch.puzzle_emb_ndim
+    return sum(p.numel() for p in model.parameters()), table
+
+
+def _require_memory(config: PretrainConfig, plan: Plan, ranks: Ranks) -> None:
+    rows, memory = config.global_batch_size // ranks.world_size, plan.memory
+    if memory.limit is None or memory.at_least(rows) <= memory.limit:
+        return
+    fit = memory.rows_that_fit
+    cure = (
+        f"at most {fit} rows a process fit: global_batch_size={fit * ranks.world_size}, or more"
+        " processes"
+        if fit
+        else "not even one row fits beside the weights and the puzzle table: use a larger GPU,"
+        " or a dataset of fewer augmentations"
+    )
+    raise ConfigError(
+        f"{rows} rows a process need {memory.at_least(rows) / GIB:.1f} GiB or more, {ranks.device}"
+        f" has {memory.limit / GIB:.1f}: {cure}"
+    )
 
 
 def _open_test(config: PretrainConfig) -> Split | None:
     path = Path((config.data_paths_test or config.data_paths)[0])
     if not config.evaluators and not (path / "test").exists():
         return None
-    return open_split(path, "test")
+    return _open_whole(path, "test")
+
+
+def _open_whole(path: Path, name: str) -> Split:
+    """Refuses at once what would fail after an hour; digests are the verifier's work."""
+    split = open_split(path, name)
+    if split.vocab_size != VOCAB_SIZE:
+        raise DatasetError(
+            f"{path}/{name}: vocab_size is {split.vocab_size}, expected {VOCAB_SIZE}"
+        )
+    examples, puzzles = len(split.inputs), len(split.puzzle_identifiers)
+    ends = {
+        "labels": (len(split.labels), examples),
+        "puzzle_indices": (int(split.puzzle_indices[-1]), examples),
+        "group_indices": (int(split.group_indices[-1]), puzzles),
+    }
+    for what, (found, expected) in ends.items():
+        if found != expected:
+            raise DatasetError(
+                f"{path}/{name} is not whole: {what} end at {found}, expected {expected}."
+                f" Build it again; `python -m remote.dataset.verify {path}` says more"
+            )
+    if puzzles and int(split.puzzle_identifiers.max()) >= split.num_puzzle_identifiers:
+        raise DatasetError(
+            f"{path}/{name} names puzzle {split.puzzle_identifiers.max()} of"
+            f" {split.num_puzzle_identifiers}. Build it again"
+        )
+    return split
