@@ -1,7 +1,5 @@
 """A shell on this machine."""
 
-import codecs
-import io
 import os
 import selectors
 import shutil
@@ -9,13 +7,13 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 
-from gpurun.shell import KEPT_CHARS, TIMED_OUT, UNKNOWN_OUTCOME, Result
+from gpurun.shell import TIMED_OUT, UNKNOWN_OUTCOME, Result
+from gpurun.shell.transcript import Transcript
 
 PIPE_BYTES = 65_536
 DRAINED_READS = 16  # 1 MiB, as much as a pipe can hold
@@ -63,12 +61,13 @@ class LocalShell:
             )
         except OSError as error:  # the box's directory or what enters it went away
             return Result(UNKNOWN_OUTCOME, f"{error}\n")
-        conversation = _Conversation(process, stdin, on_line)
+        heard = Transcript(on_line)
+        conversation = _Conversation(process, stdin, heard)
         # Asked again: whoever ended the box meanwhile may not have seen this process.
         exited = conversation.to_the_end(timeout_s if self._alive() else 0)
         if exited != 0 and not self._alive():
             exited = UNKNOWN_OUTCOME
-        return Result(exited, conversation.output())
+        return Result(exited, heard.text())
 
     def put(self, source: Path, target: str) -> None:
         _copy(source, self.root / target)
@@ -81,22 +80,13 @@ class _Conversation:
     """One process, fed and heard until it exits; children that keep its pipe are not waited for."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], stdin: str, on_line: Callable[[str], None] | None
+        self, process: subprocess.Popen[bytes], stdin: str, transcript: Transcript
     ) -> None:
         self._process = process
         self._unsent = memoryview(stdin.encode(errors="surrogateescape"))
-        self._on_line = on_line
-        self._decoder = io.IncrementalNewlineDecoder(
-            codecs.getincrementaldecoder("utf-8")("replace"), translate=True
-        )
-        self._kept: deque[str] = deque()
-        self._kept_chars = 0
-        self._line = ""
+        self._transcript = transcript
         self._exited = threading.Event()
         self._timed_out = False
-
-    def output(self) -> str:
-        return "".join(self._kept)[-KEPT_CHARS:]
 
     def to_the_end(self, timeout_s: float) -> int:
         wake, waker = os.pipe()
@@ -161,9 +151,7 @@ class _Conversation:
         for _ in range(DRAINED_READS):
             if not self._hear(out.fileno()):
                 break
-        self._take(self._decoder.decode(b"", final=True))
-        if self._line:
-            self._tell(self._line)
+        self._transcript.finish()
 
     def _send(self) -> bool:
         """Write what fits; False when all is said or nobody listens."""
@@ -186,24 +174,8 @@ class _Conversation:
             data = os.read(descriptor, PIPE_BYTES)
         except BlockingIOError:
             return False
-        self._take(self._decoder.decode(data))
+        self._transcript.take(data)
         return bool(data)
-
-    def _take(self, text: str) -> None:
-        self._kept.append(text)
-        self._kept_chars += len(text)
-        while self._kept_chars - len(self._kept[0]) >= KEPT_CHARS:
-            self._kept_chars -= len(self._kept.popleft())
-        *lines, self._line = (self._line + text).split("\n")
-        for line in lines:
-            self._tell(line)
-        if len(self._line) > PIPE_BYTES:
-            self._tell(self._line)
-            self._line = ""
-
-    def _tell(self, line: str) -> None:
-        if self._on_line is not None:
-            self._on_line(line)
 
 
 def _groups_of_session(session: int) -> set[int]:
