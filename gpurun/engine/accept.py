@@ -2,89 +2,48 @@
 
 from dataclasses import dataclass
 
+from gpurun.clock import Clock
+from gpurun.errors import PhaseFailed
+from gpurun.hardware import READ_S, SCRIPT, Check, Hardware, checks, misfits, read
+from gpurun.model import Attempt
 from gpurun.recipe import Recipe
+from gpurun.shell import Shell
 
-READ_S = 60.0
-
-SCRIPT = """
-echo "python $(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)"
-echo "cpus $(getconf _NPROCESSORS_ONLN)"
-echo "memory_kb $(awk '/MemTotal/ {print $2}' /proc/meminfo 2>/dev/null)"
-echo "disk_kb $(df -Pk . | awk 'NR == 2 {print $4}')"
-echo "shm_kb $(df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 {print $2}')"
-echo "user $(id -un 2>/dev/null || id -u)"
-echo "date_s $(date +%s)"
-if command -v nvidia-smi >/dev/null; then
-  nvidia-smi --query-gpu=name,memory.total,compute_cap,driver_version \\
-    --format=csv,noheader,nounits 2>&1 | sed 's/^/gpu /'
-fi
-"""
+__all__ = ["READ_S", "SCRIPT", "Seen", "look", "misfits", "read", "require"]
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
-    name: str
-    memory_mib: int
-    compute_capability: str
-    driver: str
+class Seen:
+    """One look at a box."""
+
+    hardware: Hardware
+    clock_off_s: float | None  # the box's clock less ours; None: it tells no time
 
 
-@dataclass(frozen=True, slots=True)
-class Hardware:
-    """What a box says it is."""
-
-    python: str
-    cpus: int
-    memory_gb: float
-    disk_free_gb: float
-    shm_gb: float
-    user: str
-    gpus: tuple[Gpu, ...]
-
-    def line(self) -> str:
-        gpus = f"{len(self.gpus)}x {self.gpus[0].name}" if self.gpus else "no GPU"
-        return (
-            f"{gpus}, {self.cpus} cores, {self.memory_gb:.0f} GB memory, "
-            f"{self.disk_free_gb:.0f} GB disk free, /dev/shm {self.shm_gb:.1f} GB, "
-            f"Python {self.python}, user {self.user}"
+def look(shell: Shell, clock: Clock) -> Seen:
+    """Read the box; PhaseFailed when it does not answer to the end."""
+    before_s = clock.now().timestamp()
+    result = shell.run(SCRIPT, timeout_s=READ_S)
+    hardware = read(result.output)
+    if not hardware.complete:
+        raise PhaseFailed(
+            f"the box could not be read (exit {result.exited}): {result.tail(3) or 'no answer'}"
         )
+    return Seen(hardware, _off_s(hardware.date_s, before_s, clock.now().timestamp()))
 
 
-def read(output: str) -> Hardware:
-    """The script's output; what a box does not tell counts as absent."""
-    said: dict[str, str] = {}
-    gpus: list[Gpu] = []
-    for line in output.splitlines():
-        key, _, value = line.partition(" ")
-        if key == "gpu" and len(fields := value.split(", ")) == 4 and fields[1].isdigit():
-            gpus.append(Gpu(fields[0], int(fields[1]), fields[2], fields[3]))
-        else:
-            said.setdefault(key, value.strip())
-    return Hardware(
-        python=said.get("python", ""),
-        cpus=int(said.get("cpus") or 0),
-        memory_gb=int(said.get("memory_kb") or 0) * 1024 / 1e9,
-        disk_free_gb=int(said.get("disk_kb") or 0) * 1024 / 1e9,
-        shm_gb=int(said.get("shm_kb") or 0) * 1024 / 1e9,
-        user=said.get("user", ""),
-        gpus=tuple(gpus),
-    )
+def require(seen: Seen, recipe: Recipe, bought: Attempt | None = None) -> list[Check]:
+    """Every check, all of them well; PhaseFailed with every misfit otherwise."""
+    found = checks(seen.hardware, recipe, bought, clock_off_s=seen.clock_off_s)
+    if wrong := [check.says for check in found if not check.ok]:
+        raise PhaseFailed(f"the box is not what was ordered: {'; '.join(wrong)}")
+    return found
 
 
-def misfits(hardware: Hardware, recipe: Recipe) -> list[str]:
-    """Why this box is not the one that was ordered; empty when it is."""
-    need, wrong = recipe.need, []
-    if not hardware.python:
-        wrong.append("it has no python3")
-    elif tuple(map(int, hardware.python.split("."))) < (3, 10):
-        wrong.append(f"its Python is {hardware.python}, at least 3.10 is needed")
-    if hardware.disk_free_gb < need.disk_gb:
-        wrong.append(
-            f"{hardware.disk_free_gb:.0f} GB of disk are free, need.disk_gb is {need.disk_gb}"
-        )
-    if need.wants_gpu:
-        if len(hardware.gpus) != need.gpu_count:
-            wrong.append(f"it has {len(hardware.gpus)} GPUs, need.gpu_count is {need.gpu_count}")
-        if others := {g.name for g in hardware.gpus if need.gpu.lower() not in g.name.lower()}:
-            wrong.append(f"its GPU is {', '.join(sorted(others))}, need.gpu is {need.gpu}")
-    return wrong
+def _off_s(date_s: int | None, before_s: float, after_s: float) -> float | None:
+    """0 where the box's second may lie within the round trip."""
+    if date_s is None:
+        return None
+    if date_s > after_s:
+        return date_s - after_s
+    return min(0.0, date_s + 1 - before_s)

@@ -55,6 +55,8 @@ class Need(Part):
     image: Text = key("Container image of the box.", IMAGE)
     vram_gb: Count | None = key("Least memory of each GPU in GB.", None)
     nvlink: bool = key("Refuse a box whose GPUs are not joined by NVLink.", False)
+    shm_gb: Count | None = key("Least /dev/shm in GB, beside what is computed.", None)
+    download_mbit_s: Count | None = key("Least download rate measured, in Mbit/s.", None)
 
     @property
     def wants_gpu(self) -> bool:
@@ -174,10 +176,19 @@ class Data(Part):
         return self
 
 
+class Loader(Part):
+    """The data loader of a rank whose workers are processes: /dev/shm holds its batches."""
+
+    workers: Count = key("Worker processes of each rank (`num_workers`).")
+    prefetch: Count = key("Batches that each worker has ready (`prefetch_factor`).", 2)
+    batch_mb: Count = key("Size of one batch of one rank in MB (10^6 bytes), rounded up.")
+
+
 class Train(Part):
     """The training command."""
 
     run: Text = key("Command, launched detached on the box.")
+    loader: Loader | None = key("Its data loader, from which /dev/shm is computed.", None)
     expect: list[Glob] = key("Globs of which each must match a file at the end.", [])
 
 
@@ -257,6 +268,8 @@ class Recipe(Part):
     def _agrees(self) -> Self:
         if not self.need.wants_gpu and self.setup.device == "cuda":
             refuse("has `need.gpu: none` but `setup.device` is cuda: add `setup.device: cpu`")
+        if self.setup.device == "cpu" and self.setup.adam_atan2 == "cuda":
+            refuse("has `setup.adam_atan2: cuda` but `setup.device` is cpu: it needs a GPU")
         if self.collect_to and (":" not in self.collect_to or self.collect_to.startswith("-")):
             refuse(
                 f"has `collect_to: {shown(self.collect_to)}`: give remote:path or user@host:path"
