@@ -1,38 +1,42 @@
 """Builds the ARC dataset, byte for byte as TRM's own builder does: python -m ... --help
 
-Two passes.  The first decides which augmentations exist (a few bytes each); then every array's
-size is known, and the second encodes one group after the other straight into the files.
+First it is decided which augmentations exist and where each pair stands: that is the compact form,
+a few bytes for each.  The arrays, if they are wanted, are drawn from it straight into the files.
 """
 
 import argparse
-import contextlib
-import hashlib
-import json
-import os
 import shutil
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
-from remote.dataset.augment import Group, Pair, augment
-from remote.dataset.encode import draw_offsets, encode
-from remote.dataset.grids import SEQ_LEN, VOCAB_SIZE, augmented_name, parse_grid
-from remote.dataset.layout import ARRAYS, MANIFEST, SET, SPLITS
+from remote.dataset.augment import Group, Pair, augment, draw_shifts
+from remote.dataset.compact import Compact
+from remote.dataset.forms import (
+    FORMATS,
+    npy_bytes,
+    write_compact,
+    write_descriptions,
+    write_json,
+    write_npy,
+)
+from remote.dataset.grids import parse_grid
+from remote.dataset.identifiers import Names
 from remote.dataset.legacy_random import LegacyRandom
-from remote.dataset.npy_stream import NpyStream
+from remote.dataset.output import appearing_at_once
 from remote.dataset.progress import Progress
 from remote.dataset.sources import Puzzle, SourceError, read_subset
-
-BLANK = "<blank>"
+from remote.dataset.split import MANIFEST
 
 
 def main(argv: list[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:
         build(arguments)
-    except (SourceError, ValueError) as error:
+    except (SourceError, ValueError, OSError) as error:
         print(f"build_arc_dataset: {error}", file=sys.stderr)
         return 2
     return 0
@@ -40,19 +44,33 @@ def main(argv: list[str] | None = None) -> int:
 
 def build(arguments: argparse.Namespace) -> None:
     """Write `output_dir`, which appears only when it is complete."""
+    began_s = time.monotonic()
+    output = Path(arguments.output_dir)
+    _refuse_to_replace(output)
     random = LegacyRandom(arguments.seed)
     groups, test_puzzles = _choose(arguments, random)
-    output = Path(arguments.output_dir)
-    with _appearing_at_once(output) as directory:
-        identifiers = _assign_identifiers(groups, arguments.puzzle_identifiers_start)
-        digests = {}
-        for split in SPLITS:
-            digests |= _write_split(directory, split, groups, identifiers, random)
-        names = [BLANK] * arguments.puzzle_identifiers_start + list(identifiers)
-        digests["identifiers.json"] = _write_json(directory / "identifiers.json", names)
-        digests["test_puzzles.json"] = _write_json(directory / "test_puzzles.json", test_puzzles)
-        _write_manifest(directory, arguments, digests)
-    print(f"built {output}: {len(groups)} puzzles, {len(names)} identifiers", file=sys.stderr)
+    compact = _compact(groups, arguments.puzzle_identifiers_start, random)
+    with appearing_at_once(output) as directory:
+        if arguments.format == "npy":
+            _refuse_to_fill_the_disk(output, compact)
+            files = write_npy(directory, compact)
+        else:
+            files = write_compact(directory, compact)
+        files["test_puzzles.json"] = write_json(directory / "test_puzzles.json", test_puzzles)
+        files |= write_descriptions(directory, compact)
+        made_from = {
+            # No paths, so that equal builds have equal bytes.
+            name: value
+            for name, value in vars(arguments).items()
+            if name not in ("source", "input_file_prefix", "output_dir")
+        }
+        write_json(directory / MANIFEST, {"made_from": made_from, "files": files})
+    size = sum(entry["bytes"] for entry in files.values())
+    print(
+        f"built {output}: {len(groups)} puzzles, {len(Names(compact))} identifiers,"
+        f" {size / 1e6:.1f} MB in {time.monotonic() - began_s:.1f} s",
+        file=sys.stderr,
+    )
 
 
 def _choose(
@@ -81,6 +99,8 @@ def _choose(
                     pairs.setdefault(split, []).extend(_parse(name, raw_pairs))
                 if subset in held_out:
                     test_puzzles[name] = puzzle
+                if not pairs["train"]:
+                    raise SourceError(f"puzzle {name} of {subset} has no training pair")
                 groups.append(augment(name, pairs, arguments.num_aug, random))
                 progress.advance(1)
     short = sum(len(group.symmetries) <= arguments.num_aug for group in groups)
@@ -96,127 +116,30 @@ def _parse(name: str, raw_pairs: list[dict[str, list[list[int]]]]) -> list[Pair]
         raise ValueError(f"puzzle {name}: {error}") from error
 
 
-def _assign_identifiers(groups: list[Group], start: int) -> dict[str, int]:
-    """Numbers in order of first appearance; a puzzle in two subsets keeps its first."""
-    identifiers: dict[str, int] = {}
-    for split in SPLITS:
+def _compact(groups: list[Group], first_identifier: int, random: LegacyRandom) -> Compact:
+    """Draws where each training pair stands.  Test pairs stay in the corner."""
+    shifts = []
+    with Progress("place", len(groups), "puzzles") as progress:
         for group in groups:
-            if split in group.pairs:
-                for name in _names(group):
-                    identifiers.setdefault(name, start + len(identifiers))
-    return identifiers
+            shifts.append(draw_shifts(group, random))
+            progress.advance(1)
+    return Compact.of(groups, np.concatenate(shifts), first_identifier)
 
 
-def _names(group: Group) -> Iterator[str]:
-    yield group.name
-    digits = (group.colours[1:] + ord("0")).tobytes().decode()
-    for index, symmetry in enumerate(group.symmetries[1:].tolist()):
-        yield augmented_name(group.name, symmetry, digits[10 * index : 10 * index + 10])
-
-
-def _write_split(
-    directory: Path,
-    split: str,
-    groups: list[Group],
-    identifiers: dict[str, int],
-    random: LegacyRandom,
-) -> dict[str, str]:
-    """The five arrays and dataset.json of one split; their digests by relative path."""
-    groups = [group for group in groups if split in group.pairs]
-    (directory / split).mkdir()
-    puzzles_in = [len(group.symmetries) for group in groups]
-    pairs_in = [len(group.pairs[split]) for group in groups]
-    puzzles = sum(puzzles_in)
-    examples = sum(a * b for a, b in zip(puzzles_in, pairs_in, strict=True))
-    shapes = {
-        "inputs": ((examples, SEQ_LEN), "uint8"),
-        "labels": ((examples, SEQ_LEN), "uint8"),
-        "puzzle_identifiers": ((puzzles,), "int32"),
-        "puzzle_indices": ((puzzles + 1,), "int32"),
-        "group_indices": ((len(groups) + 1,), "int32"),
-    }
-    with contextlib.ExitStack() as stack:
-        streams = {
-            name: stack.enter_context(NpyStream(directory / split / f"{SET}__{name}.npy", *shape))
-            for name, shape in shapes.items()
-        }
-        progress = stack.enter_context(Progress(f"encode {split}", puzzles, "puzzles"))
-        streams["group_indices"].append(np.cumsum([0, *puzzles_in]))
-        sizes = np.repeat(pairs_in, puzzles_in)
-        streams["puzzle_indices"].append(np.concatenate(([0], np.cumsum(sizes))))
-        for group in groups:
-            pairs = group.pairs[split]
-            offsets = draw_offsets(group, pairs, random, translate=split == "train")
-            inputs, labels = zip(*pairs, strict=True)
-            streams["inputs"].append(encode(group, list(inputs), offsets))
-            streams["labels"].append(encode(group, list(labels), offsets))
-            ids = np.array([identifiers[name] for name in _names(group)])
-            streams["puzzle_identifiers"].append(ids)
-            progress.advance(len(group.symmetries))
-    digests = {f"{split}/{SET}__{name}.npy": streams[name].sha256 for name in ARRAYS}
-    description = {
-        "pad_id": 0,
-        "ignore_label_id": 0,
-        "blank_identifier_id": 0,
-        "vocab_size": VOCAB_SIZE,
-        "seq_len": SEQ_LEN,
-        "num_puzzle_identifiers": max(identifiers.values()) + 1,
-        "total_groups": len(groups),
-        "mean_puzzle_examples": examples / puzzles,
-        "total_puzzles": puzzles,
-        "sets": [SET],
-    }
-    digest = _write_json(directory / split / "dataset.json", description)
-    return digests | {f"{split}/dataset.json": digest}
-
-
-def _write_json(path: Path, content: object) -> str:
-    text = json.dumps(content).encode()
-    path.write_bytes(text)
-    return hashlib.sha256(text).hexdigest()
-
-
-def _write_manifest(
-    directory: Path, arguments: argparse.Namespace, digests: dict[str, str]
-) -> None:
-    """What is here and what it was made from; no paths, so that equal builds have equal bytes."""
-    made_from = {
-        name: value
-        for name, value in vars(arguments).items()
-        if name not in ("source", "input_file_prefix", "output_dir")
-    }
-    files = {
-        name: {"bytes": (directory / name).stat().st_size, "sha256": digest}
-        for name, digest in digests.items()
-    }
-    _write_json(directory / MANIFEST, {"made_from": made_from, "files": files})
-
-
-@contextlib.contextmanager
-def _appearing_at_once(output: Path) -> Iterator[Path]:
-    """A directory beside `output` that takes its place on success and is removed otherwise."""
-    output.parent.mkdir(parents=True, exist_ok=True)
+def _refuse_to_replace(output: Path) -> None:
+    if output.exists() and not output.is_dir():
+        raise SourceError(f"{output} exists and is not a directory; it is left alone")
     if output.exists() and any(output.iterdir()) and not any(output.glob("*/dataset.json")):
         raise SourceError(f"{output} exists and is not a dataset; it is left alone")
-    _remove_abandoned(output)
-    unfinished = output.with_name(f".{output.name}.building-{os.getpid()}")
-    unfinished.mkdir()
-    try:
-        yield unfinished
-        if output.exists():
-            shutil.rmtree(output)
-        unfinished.rename(output)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def _remove_abandoned(output: Path) -> None:
-    """What builds that were killed left behind; a build that still runs keeps its own."""
-    for path in output.parent.glob(f".{output.name}.building-*"):
-        try:
-            os.kill(int(path.suffix.rpartition("-")[2]), 0)
-        except ProcessLookupError:
-            shutil.rmtree(path)
+def _refuse_to_fill_the_disk(output: Path, compact: Compact) -> None:
+    needed, free = npy_bytes(compact), shutil.disk_usage(output.parent).free
+    if needed > free:
+        raise SourceError(
+            f"the arrays take {needed / 1e9:.2f} GB, {output.parent} has {free / 1e9:.2f} GB free;"
+            " make room, or use --format compact, which takes a few MB"
+        )
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -228,11 +151,21 @@ def _parser() -> argparse.ArgumentParser:
     add("--subsets", nargs="+", required=True, metavar="SUBSET")
     add("--test-set-name", required=True, help="the subset whose test pairs are held out")
     add("--test-set-name2", default="your_test_set", help="a second such subset")
-    add("--num-aug", type=int, default=1000, help="augmentations per puzzle (default 1000)")
-    add("--max-puzzles", type=int, help="only the first N puzzles of each subset")
+    add("--format", choices=FORMATS, default="npy", help="npy: upstream's; compact: 1/500 of it")
+    add("--num-aug", type=_at_least(0), default=1000, help="per puzzle (default 1000)")
+    add("--max-puzzles", type=_at_least(1), help="only the first N puzzles of each subset")
     add("--seed", type=int, default=42)
-    add("--puzzle-identifiers-start", type=int, default=1)
+    add("--puzzle-identifiers-start", type=_at_least(1), default=1)
     return parser
+
+
+def _at_least(least: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        if int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text} is less than {least}")
+        return int(text)
+
+    return number
 
 
 if __name__ == "__main__":

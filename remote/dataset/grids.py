@@ -29,13 +29,11 @@ def parse_grid(rows: list[list[int]]) -> Grid:
 def dihedral(grid: Grid, symmetry: int) -> Grid:
     """0 identity, 1-3 quarter turns counter-clockwise, 4 left-right flip, 5 up-down flip,
     6 transpose, 7 left-right flip of a quarter turn."""
-    if symmetry < 4:
-        return np.rot90(grid, symmetry)
-    if symmetry == 4:
-        return np.fliplr(grid)
-    if symmetry == 5:
-        return np.flipud(grid)
-    return grid.T if symmetry == 6 else np.fliplr(np.rot90(grid))
+    if symmetry >= 6 or symmetry in (1, 3):
+        grid = grid.T
+    if symmetry in (2, 3, 4, 7):
+        grid = grid[:, ::-1]
+    return grid[::-1] if symmetry in (1, 2, 5, 7) else grid
 
 
 def augmented_name(name: str, symmetry: int, colours: str) -> str:

@@ -1,48 +1,40 @@
-"""The files of a dataset, and how to open them."""
+"""Datasets on disk, in either form: how one is opened, and what is wrong if it cannot be."""
 
 import json
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-SPLITS = ("train", "test")
-SET = "all"
-ARRAYS = ("inputs", "labels", "puzzle_identifiers", "puzzle_indices", "group_indices")
-MANIFEST = "manifest.json"
+from remote.dataset.checks import split_problems
+from remote.dataset.compact import FILE, Compact
+from remote.dataset.expand import arrays_of
+from remote.dataset.identifiers import Names
+from remote.dataset.split import LARGE, MANIFEST, SET, SMALL, SPLITS, DatasetError, Split
 
+__all__ = ["MANIFEST", "SPLITS", "DatasetError", "Split", "open_split", "read_json"]
 
-class DatasetError(Exception):
-    """The dataset is not there, not complete, or does not fit."""
-
-
-@dataclass(frozen=True, slots=True)
-class Split:
-    """One opened split: N examples of P puzzles (augmentations) in G groups (base puzzles)."""
-
-    pad_id: int
-    blank_identifier_id: int
-    vocab_size: int
-    seq_len: int
-    num_puzzle_identifiers: int
-    mean_puzzle_examples: float
-    inputs: np.ndarray  # uint8 [N, seq_len], memory-mapped
-    labels: np.ndarray  # uint8 [N, seq_len], memory-mapped
-    puzzle_identifiers: np.ndarray  # int32 [P]
-    puzzle_indices: np.ndarray  # int32 [P + 1]: offsets into the examples
-    group_indices: np.ndarray  # int32 [G + 1]: offsets into the puzzles
-
-    @property
-    def groups(self) -> int:
-        return len(self.group_indices) - 1
+HOW_TO_BUILD = "build it with: python -m remote.dataset.build_arc_dataset --output-dir"
 
 
 def open_split(root: Path, split: str) -> Split:
+    """A split whose arrays fit each other and this program's tokens; else DatasetError."""
+    found = read_split(root, split)
+    for problem in split_problems(found):
+        raise DatasetError(
+            f"{root}/{split} is no usable dataset: {problem}. See all that is wrong with:"
+            f" python -m remote.dataset.verify {root}; {HOW_TO_BUILD} {root}"
+        )
+    return found
+
+
+def read_split(root: Path, split: str) -> Split:
+    """A split whose files are there and can be read; DatasetError names the one that cannot."""
     directory = root / split
     description = read_json(directory / "dataset.json")
     if description.get("sets") != [SET]:
         raise DatasetError(f"{directory}/dataset.json: sets are {description.get('sets')}")
-    arrays = {name: _open_array(directory / f"{SET}__{name}.npy") for name in ARRAYS}
     try:
         return Split(
             pad_id=int(description["pad_id"]),
@@ -51,26 +43,45 @@ def open_split(root: Path, split: str) -> Split:
             seq_len=int(description["seq_len"]),
             num_puzzle_identifiers=int(description["num_puzzle_identifiers"]),
             mean_puzzle_examples=float(description["mean_puzzle_examples"]),
-            **arrays,
+            **_arrays(root, split),
         )
     except KeyError as error:
         raise DatasetError(f"{directory}/dataset.json has no {error}") from error
 
 
-def read_json(path: Path) -> dict:
+def open_names(root: Path) -> Sequence[str]:
+    """The name of every identifier: `<blank>`, the base puzzles, their augmentations."""
+    if is_compact(root):
+        return Names(Compact.load(root / FILE))
+    return read_json(root / "identifiers.json")
+
+
+def is_compact(root: Path) -> bool:
+    return (root / FILE).exists()
+
+
+def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text())
-    except FileNotFoundError as error:
-        raise DatasetError(f"no file {path}; was the dataset built?") from error
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise DatasetError(
+            f"no file {path}: there is no dataset, or not all of it; {HOW_TO_BUILD}"
+            f" {path.parent if path.parent.name not in SPLITS else path.parent.parent}"
+        ) from error
     except json.JSONDecodeError as error:
         raise DatasetError(f"{path} is not JSON: {error}") from error
+
+
+def _arrays(root: Path, split: str) -> dict[str, Any]:
+    if is_compact(root):
+        return arrays_of(Compact.load(root / FILE), split)
+    return {name: _open_array(root / split / f"{SET}__{name}.npy") for name in LARGE + SMALL}
 
 
 def _open_array(path: Path) -> np.ndarray:
     try:
         # The two large arrays stay on disk; index arrays are read often and are small.
-        large = path.stem.endswith(("inputs", "labels"))
-        return np.load(path, mmap_mode="r" if large else None)
+        return np.load(path, mmap_mode="r" if path.stem.endswith(LARGE) else None)
     except FileNotFoundError as error:
         raise DatasetError(f"no file {path}; was the dataset built?") from error
     except (ValueError, EOFError) as error:

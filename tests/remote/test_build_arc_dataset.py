@@ -131,7 +131,7 @@ def test_progress_is_said_in_lines_of_a_log(build_from_pypi: Build, tmp_path: Pa
     build_from_pypi(tmp_path / "arc", "--num-aug", "8")
     seconds = time.monotonic() - began_s
     lines = capsys.readouterr().err.splitlines()
-    assert any(line.startswith("encode train: 100% (10079/10079 puzzles, ") for line in lines)
+    assert any(line.startswith("encode train: 100% (83980/83980 sequences, ") for line in lines)
     assert len(lines) < seconds + 8
     assert not any("\r" in line for line in lines)
 

@@ -1,8 +1,6 @@
 import numpy as np
 import pytest
 
-from remote.dataset.augment import Group
-from remote.dataset.encode import draw_offsets, encode
 from remote.dataset.grids import (
     augmented_name,
     crop,
@@ -12,13 +10,31 @@ from remote.dataset.grids import (
     parse_name,
     undo_augmentation,
 )
-from remote.dataset.legacy_random import LegacyRandom
+from tests.remote.drawn import drawn_alone
 
 random = np.random.Generator(np.random.Philox(1))
 GRIDS = [
     random.integers(0, 10, size).astype(np.uint8)
     for size in [(1, 1), (3, 7), (30, 30), (30, 4), (5, 30), (29, 29), (12, 12)]
 ]
+
+
+UPSTREAM_SYMMETRIES = [  # by their numbers
+    lambda grid: grid,
+    np.rot90,
+    lambda grid: np.rot90(grid, 2),
+    lambda grid: np.rot90(grid, 3),
+    np.fliplr,
+    np.flipud,
+    np.transpose,
+    lambda grid: np.fliplr(np.rot90(grid)),
+]
+
+
+@pytest.mark.parametrize("symmetry", range(8))
+def test_symmetries_have_upstreams_numbers(symmetry: int) -> None:
+    for grid in GRIDS:
+        assert np.array_equal(dihedral(grid, symmetry), UPSTREAM_SYMMETRIES[symmetry](grid))
 
 
 @pytest.mark.parametrize("symmetry", range(8))
@@ -32,7 +48,7 @@ def test_undoing_an_augmentation_gives_the_grid_back(symmetry: int) -> None:
 
 
 def test_cropping_an_untranslated_sequence_gives_the_grid_back() -> None:
-    tokens = np.stack([_naive(grid, 0, 0) for grid in GRIDS])
+    tokens = np.stack([drawn_alone(grid, 0, 0) for grid in GRIDS])
     for grid, sequence, size in zip(GRIDS, tokens, crop_sizes(tokens), strict=True):
         assert (crop(sequence, size) == grid).all()
 
@@ -47,33 +63,6 @@ def test_of_two_rectangles_of_equal_area_the_flatter_one_wins() -> None:
     assert crop_sizes(canvas.reshape(1, 900)).tolist() == [[1, 4]]
 
 
-@pytest.mark.parametrize("translate", [True, False])
-def test_encoding_a_group_at_once_is_encoding_each_grid_alone(translate: bool) -> None:
-    rows = 40
-    colours = np.array([[0, *random.permutation(np.arange(1, 10))] for _ in range(rows)], np.uint8)
-    symmetries = random.integers(0, 8, rows).astype(np.uint8)
-    pairs = list(zip(GRIDS, reversed(GRIDS), strict=True))
-    group = Group("p", {"train": pairs}, symmetries, colours)
-    offsets = draw_offsets(group, pairs, LegacyRandom(5), translate=translate)
-    assert offsets.any() == translate
-    encoded = encode(group, [pair[0] for pair in pairs], offsets).reshape(rows, len(pairs), 900)
-    for row in range(rows):
-        for index, grid in enumerate(GRIDS):
-            moved = dihedral(colours[row][grid], symmetries[row])
-            assert (encoded[row, index] == _naive(moved, *offsets[row, index].tolist())).all()
-
-
 def test_a_grid_larger_than_the_canvas_is_refused() -> None:
     with pytest.raises(ValueError, match="at most 30x30"):
         parse_grid([[0] * 31])
-
-
-def _naive(grid: np.ndarray, row: int, column: int) -> np.ndarray:
-    canvas = np.zeros((30, 30), np.uint8)
-    height, width = grid.shape
-    canvas[row : row + height, column : column + width] = grid + 2
-    if row + height < 30:
-        canvas[row + height, column : column + width] = 1
-    if column + width < 30:
-        canvas[row : row + height, column + width] = 1
-    return canvas.reshape(-1)

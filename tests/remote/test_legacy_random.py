@@ -2,15 +2,24 @@
 
 import numpy as np
 
-from remote.dataset.augment import _trial
+from remote.dataset.augment import draw_trials
 from remote.dataset.grids import augmented_name
-from remote.dataset.legacy_random import LegacyRandom
+from remote.dataset.legacy_random import LegacyRandom, limits
 
 
 def test_mixed_draws_are_those_of_numpys_global_stream() -> None:
     random, reference = LegacyRandom(7), np.random.RandomState(7)
     for bound in [1, 2, 3, 8, 30, 31, 5, 1, 1000] * 20_000:  # more than one block of words
         assert random.below(bound) == reference.randint(0, bound)
+
+
+def test_a_pattern_of_draws_is_one_draw_after_the_other() -> None:
+    random, reference = LegacyRandom(9), np.random.RandomState(9)
+    bounds = [3, 1, 30, 8, 1, 17]
+    drawn = bytearray()
+    for _ in range(10_000):
+        random.draw(limits(bounds), drawn)
+    assert list(drawn) == [reference.randint(0, n) for _ in range(10_000) for n in bounds]
 
 
 def test_a_shuffle_is_numpys() -> None:
@@ -23,7 +32,9 @@ def test_a_shuffle_is_numpys() -> None:
 
 
 def test_the_first_augmentations_after_seed_42_have_upstreams_names() -> None:
-    random = LegacyRandom(42)
-    trials = [_trial(random) for _ in range(3)]
-    names = [augmented_name("x", d, "".join(map(str, colours))) for d, colours in trials]
+    symmetries, colours = draw_trials(LegacyRandom(42), 3)
+    names = [
+        augmented_name("x", symmetry, "".join(map(str, row)))
+        for symmetry, row in zip(symmetries, colours, strict=True)
+    ]
     assert names == ["x|||t6|||0926183754", "x|||t2|||0129645837", "x|||t4|||0531796482"]

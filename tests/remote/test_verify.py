@@ -82,7 +82,7 @@ BREAKAGES = {
     ),
     "name missing": (
         lambda d: edit_json(d / "identifiers.json", lambda c: c.pop()),
-        "identifiers.json names 24",
+        "24 identifiers are named, train/dataset.json expects 25",
     ),
 }
 
