@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,7 @@ import numpy as np
 import torch
 
 from remote.config import PretrainConfig
-from remote.dataset.batches import Batch, iterate_test
+from remote.dataset.batches import Batch, evaluation_batches, iterate_test
 from remote.dataset.layout import Split
 from remote.dataset.prefetch import prefetched
 from remote.evaluators.arc import ARC
@@ -18,6 +19,7 @@ from remote.ranks import Ranks
 from remote.training import Training, means, to_device
 
 log = logging.getLogger(__name__)
+SECONDS_BETWEEN_LINES = 30  # an evaluation can take many minutes, and must not look stuck
 
 
 class Stopped(Exception):
@@ -39,12 +41,17 @@ def evaluate(
     kept: list[dict[str, np.ndarray]] = []
     for evaluator in evaluators:
         evaluator.begin()
+    total = evaluation_batches(split, batch_size=config.global_batch_size)
     batches = iterate_test(split, batch_size=config.global_batch_size, shard=ranks.shard)
     with averaged, contextlib.closing(prefetched(batches)) as ready:
         training.model.eval()
-        for batch, examples in ready:
+        said_s = time.monotonic()
+        for number, (batch, examples) in enumerate(ready):
             if ranks.any(flag=should_stop()):
                 raise Stopped
+            if ranks.first and time.monotonic() - said_s > SECONDS_BETWEEN_LINES:
+                said_s = time.monotonic()
+                log.info("evaluating: %d of %d batches", number, total)
             outputs, metrics = _answer(training, batch, ranks.device)
             for name, value in metrics.items():
                 sums[name] = sums.get(name, 0.0) + value

@@ -19,6 +19,7 @@ ASSUMED_MFU = 0.4
 PROBE_ROWS = 4
 PROBE_S = 1.0  # a first try that takes longer is not repeated
 MOST_EVALUATION = 0.2  # of the run's time
+WORTH_A_WARNING_S = 60
 ACTIVATION_BYTES = 40  # per token, layer pass and unit of width, in eager bfloat16
 FUSED_ACTIVATION_BYTES = 20  # what even the best compiler keeps
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
@@ -96,7 +97,7 @@ def times(
 
 def warning(config: PretrainConfig, expected: Times) -> str | None:
     """If evaluations take more of the run than they are worth."""
-    if expected.share <= MOST_EVALUATION:
+    if expected.share <= MOST_EVALUATION or expected.evaluations_s < WORTH_A_WARNING_S:
         return None
     training_s = expected.steps * expected.step_s
     wanted = training_s * MOST_EVALUATION / (1 - MOST_EVALUATION)

@@ -1,18 +1,26 @@
 """What a run says: lines on stdout, `metrics.jsonl` beside the checkpoints, wandb if asked for."""
 
+import contextlib
 import json
 import logging
 import os
-import queue
-import threading
+import resource
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from remote.config import PretrainConfig, to_dict
+from remote.dataset.grids import SEQ_LEN
+from remote.speed import mfu, peak_of
+from remote.wandb_mirror import FAREWELL_S
 
 log = logging.getLogger(__name__)
-FAREWELL_S = 30
+ON = ("1", "true", "yes")
+GIB = 2**30
 
 
 class Report:
@@ -22,17 +30,20 @@ class Report:
         self._config, self._total_steps, self._speaks = config, total_steps, speaks
         self._file = None
         self._wandb = None
+        self._bar = None
         self._started_s = self._last_s = time.monotonic()
         self._last_step: int | None = None
         self._trained_s = 0.0
         self._trained_steps = 0
+        self._peak = _peak(config)
         if speaks:
             path = Path(config.checkpoint_path) / "metrics.jsonl"
             path.parent.mkdir(parents=True, exist_ok=True)
             if config.load_checkpoint is None and path.exists():
                 _set_aside(path)
             self._file = path.open("a", buffering=1)
-            self._wandb = Wandb(config) if wandb_is_wanted() else None
+            self._wandb = Wandb(config, path) if wandb_is_wanted() else None
+            self._bar = _bar(total_steps)
 
     def begin(self, step: int) -> None:
         """Training starts or goes on after something that is not training."""
@@ -54,13 +65,22 @@ class Report:
             "lr": lr,
             "it_per_s": it_per_s,
             "samples_per_s": it_per_s * self._config.global_batch_size,
+            "mfu": mfu(self._config, SEQ_LEN, it_per_s, self._peak) if self._peak else None,
+            "memory_gib": _memory_gib(),
             "elapsed_s": now_s - self._started_s,
         }
         line |= {f"train/{name}": value for name, value in metrics.items()}
         self._write(line)
+        said = f"loss {line['loss']:.4f} lr {lr:.2e} {line['samples_per_s']:.1f} samples/s"
+        if self._peak:
+            said += f" MFU {line['mfu']:.1%}"
+        if self._bar is not None:
+            self._bar.set_postfix_str(said, refresh=False)
+            self._bar.update(step - self._bar.n)
+            if sys.stdout.isatty():
+                return
         self._say(
-            f"step {step}/{self._total_steps} loss {metrics['lm_loss']:.4f} lr {lr:.2e}"
-            f" {it_per_s:.2f} it/s {line['samples_per_s']:.1f} samples/s eta {_clock(left_s)}"
+            f"step {step}/{self._total_steps} {said} {it_per_s:.2f} it/s eta {_clock(left_s)}"
         )
 
     def event(self, name: str, step: int, values: dict[str, Any] | None = None) -> None:
@@ -73,6 +93,8 @@ class Report:
         self._say(f"{name} at step {step} {shown}".rstrip())
 
     def close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
         if self._file is not None:
             self._file.close()
         if self._wandb is not None:
@@ -81,53 +103,73 @@ class Report:
     def _write(self, line: dict[str, Any]) -> None:
         if self._file is not None:
             self._file.write(json.dumps(line) + "\n")
-        if self._wandb is not None:
-            self._wandb.put(line)
 
     def _say(self, text: str) -> None:
-        if self._speaks:
+        if self._bar is not None:
+            self._bar.write(text)
+        elif self._speaks:
             print(text, flush=True)
 
 
 def wandb_is_wanted() -> bool:
+    """As its own variables say; without any, if there is a key."""
+    if os.environ.get("WANDB_DISABLED", "").lower() in ON:
+        return False
     mode = os.environ.get("WANDB_MODE", "")
-    if mode in ("online", "offline"):
-        return True
-    return mode == "" and bool(os.environ.get("WANDB_API_KEY"))
+    return mode in ("online", "offline") if mode else bool(os.environ.get("WANDB_API_KEY"))
 
 
 class Wandb:
-    """A thread feeds wandb, so that a server which cannot be reached never holds up training."""
+    """The process that copies metrics.jsonl to wandb, from the file's present end on."""
 
-    def __init__(self, config: PretrainConfig) -> None:
-        self._lines: queue.Queue[dict[str, Any] | None] = queue.Queue()
-        self._thread = threading.Thread(target=self._run, args=(config,), daemon=True)
-        self._thread.start()
-
-    def put(self, line: dict[str, Any]) -> None:
-        if self._thread.is_alive():
-            self._lines.put(line)
+    def __init__(self, config: PretrainConfig, metrics: Path) -> None:
+        settings = to_dict(config)
+        run = {"project": config.project_name, "name": config.run_name, "config": settings}
+        job = {"metrics": str(metrics), "from_byte": metrics.stat().st_size, "run": run}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "remote.wandb_mirror"], stdin=subprocess.PIPE, text=True
+        )
+        with contextlib.suppress(OSError):  # it is gone already, and has said why
+            self._process.stdin.write(json.dumps(job) + "\n")
+            self._process.stdin.flush()
 
     def close(self) -> None:
-        self._lines.put(None)
-        self._thread.join(FAREWELL_S)
-        if self._thread.is_alive():
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(FAREWELL_S + 1)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        if self._process.returncode:
             log.warning("wandb did not finish within %d s; metrics.jsonl has all of it", FAREWELL_S)
 
-    def _run(self, config: PretrainConfig) -> None:
-        try:
-            import wandb
 
-            run = wandb.init(
-                project=config.project_name, name=config.run_name, config=to_dict(config)
-            )
-            log.info("wandb: %s", run.url or "offline")
-            while (line := self._lines.get()) is not None:
-                values = {key: value for key, value in line.items() if key not in ("event", "step")}
-                run.log(values, step=line["step"])
-            run.finish()
-        except Exception as error:  # whatever wandb raises, the run is worth more
-            log.warning("wandb is off: %s; metrics.jsonl goes on", error)
+def _bar(total_steps: int) -> Any:
+    """On a terminal, if tqdm is installed; lines say the same."""
+    if not sys.stderr.isatty():
+        return None
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        return None
+    return tqdm(total=total_steps, unit="step", dynamic_ncols=True)
+
+
+def _peak(config: PretrainConfig) -> float | None:
+    """Of all ranks together."""
+    if config.device == "cpu" or not torch.cuda.is_available():
+        return None
+    peak = peak_of(torch.device("cuda", torch.cuda.current_device()))
+    return peak * int(os.environ.get("WORLD_SIZE", 1)) if peak else None
+
+
+def _memory_gib() -> float:
+    """The most so far: of this process's GPU, or of the process where there is none."""
+    if torch.cuda.is_initialized():
+        return torch.cuda.max_memory_reserved() / GIB
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / GIB
 
 
 def _set_aside(path: Path) -> None:

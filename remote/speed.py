@@ -49,6 +49,11 @@ def peak_of(device: torch.device) -> float | None:
     return peak_flops_per_s(torch.cuda.get_device_name(device))
 
 
+def mfu(config: PretrainConfig, seq_len: int, it_per_s: float, peak: float) -> float:
+    """`peak` is that of all GPUs together."""
+    return it_per_s * step_flops(config, seq_len) / peak
+
+
 def step_flops(config: PretrainConfig, seq_len: int) -> float:
     """Of one optimiser step on a global batch."""
     without_gradient, with_gradient = config.arch.layer_passes

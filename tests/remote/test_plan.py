@@ -14,7 +14,7 @@ from remote.forecast import Memory, Rate
 from remote.overrides import ConfigError
 from remote.plan import describe, make_plan
 from remote.ranks import Ranks
-from remote.speed import TFLOP_PER_S, evaluation_flops, peak_flops_per_s, step_flops
+from remote.speed import TFLOP_PER_S, evaluation_flops, mfu, peak_flops_per_s, step_flops
 
 SMALL = ["arch.hidden_size=16", "arch.num_heads=2", "arch.L_layers=1", "arch.H_cycles=1"]
 SMALL += ["arch.L_cycles=1", "arch.halt_max_steps=2", "arch.puzzle_emb_len=1"]
@@ -39,8 +39,7 @@ def test_a_step_is_as_much_arithmetic_as_was_reckoned(words: list[str], teraflop
 
 def test_the_published_speed_is_the_published_utilisation() -> None:
     assert H100
-    utilisation = 2.79 * step_flops(load_config(ARC_2), 900) / (4 * H100)
-    assert utilisation == pytest.approx(0.215, abs=0.001)
+    assert mfu(load_config(ARC_2), 900, 2.79, 4 * H100) == pytest.approx(0.215, abs=0.001)
 
 
 def test_mixing_by_an_mlp_has_no_attention_to_count() -> None:
