@@ -5,7 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from tests import boxes
 from tests.homes import Home
+
+
+def pytest_sessionstart() -> None:
+    """Remove the boxes that a killed session has left."""
+    boxes.sweep()
 
 
 @pytest.fixture

@@ -1,7 +1,13 @@
 # Start a box: mounts as in a container, then its sshd as process 1.
 set -eu
+
+read_only() {
+  mount --bind "$1" "$2"
+  mount -o remount,bind,ro "$2"
+}
+
 cd "$STATE/disk/root"
-mkdir -p proc sys dev run tmp workspace
+mkdir -p proc sys dev run tmp
 mount -t proc proc proc
 mount --bind "$STATE/boot_id" proc/sys/kernel/random/boot_id
 mount -t sysfs -o ro sysfs sys
@@ -20,14 +26,13 @@ mount -t devpts -o newinstance,ptmxmode=0666,mode=620 devpts dev/pts
 mount -t tmpfs -o "size=${SHM_MB}m,mode=1777" shm dev/shm
 mount -t tmpfs -o mode=755 tmpfs run
 mount -t tmpfs -o mode=1777 tmpfs tmp
-mkdir -p run/sshd "var/lib/gpu"
-mount --bind "$STATE/gpu" var/lib/gpu
+mkdir -p run/sshd
+read_only "$STATE/gpu" var/lib/gpu
 for path in $SHARED; do
   if [ -d "$path" ]; then mkdir -p ".$path"; else mkdir -p ".${path%/*}"; : >>".$path"; fi
-  mount --bind "$path" ".$path"
-  mount -o remount,bind,ro ".$path"
+  read_only "$path" ".$path"
 done
-[ "$WORKSPACE" != read-only ] || { mount --bind workspace workspace; mount -o remount,bind,ro workspace; }
+if [ "$WORKSPACE" = read-only ]; then read_only workspace workspace; fi
 pivot_root . .
 umount -l .
 exec chroot . /usr/sbin/sshd -D -e -f /etc/ssh/box.conf

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -69,20 +69,24 @@ def claim() -> Claim:
     return made
 
 
-def release(claim: Claim) -> None:
-    """End everything of the box, and forget it.  Done twice, it is still done."""
+def end(claim: Claim) -> None:
+    """End every process of the box, and its link; its folder stays.  Twice is fine."""
     kill(claim.cgroup)
     subprocess.run(["ip", "link", "delete", claim.name], capture_output=True)
     for folder in sorted(claim.cgroup.glob("**/"), reverse=True):
-        remove_cgroup(folder)
+        _remove_cgroup(folder)
+
+
+def release(claim: Claim) -> None:
+    """End the box, forget it, and leave its number to others."""
+    end(claim)
     with _locked():
-        nat.close(STATE, claim.network)
-        shutil.rmtree(claim.folder, ignore_errors=True)
+        _forget(claim)
 
 
 def sweep() -> list[str]:
     """Remove the boxes of test processes that are dead; return their names."""
-    if not STATE.is_dir():
+    if os.geteuid() != 0 or not STATE.is_dir():
         return []
     with _locked():
         return _sweep()
@@ -111,23 +115,11 @@ def start_ticks(pid: int) -> int | None:
 
 def kill(cgroup: Path) -> None:
     """Kill every process in the cgroup and below, frozen ones too, and wait until they are gone."""
-    with suppress(FileNotFoundError):
-        (cgroup / "cgroup.kill").write_text("1")
-        while "populated 1" in (cgroup / "cgroup.events").read_text():
-            time.sleep(0.002)
-
-
-def remove_cgroup(folder: Path) -> None:
-    """Remove an empty cgroup; the kernel may need a moment after its last process."""
-    for _ in range(500):
-        try:
-            folder.rmdir()
-        except FileNotFoundError:
-            return
-        except OSError:
-            time.sleep(0.002)
-        else:
-            return
+    if not cgroup.exists():
+        return
+    (cgroup / "cgroup.kill").write_text("1")
+    while "populated 1" in (cgroup / "cgroup.events").read_text():
+        time.sleep(0.002)
 
 
 @cache
@@ -143,13 +135,27 @@ def cgroup_root() -> Path:
 def _sweep() -> list[str]:
     stale = [claim for claim in _claims() if not _owner_lives(claim)]
     for claim in stale:
-        kill(claim.cgroup)
-        subprocess.run(["ip", "link", "delete", claim.name], capture_output=True)
-        for folder in sorted(claim.cgroup.glob("**/"), reverse=True):
-            remove_cgroup(folder)
-        nat.close(STATE, claim.network)
-        shutil.rmtree(claim.folder, ignore_errors=True)
+        end(claim)
+        _forget(claim)
     return [claim.name for claim in stale]
+
+
+def _forget(claim: Claim) -> None:
+    nat.close(STATE, claim.network)
+    shutil.rmtree(claim.folder, ignore_errors=True)
+
+
+def _remove_cgroup(folder: Path) -> None:
+    """Remove an empty cgroup; the kernel may need a moment after its last process."""
+    for _ in range(500):
+        try:
+            folder.rmdir()
+        except FileNotFoundError:
+            return
+        except OSError:
+            time.sleep(0.002)
+        else:
+            return
 
 
 def _claims() -> list[Claim]:
