@@ -1,0 +1,107 @@
+"""Evaluates a checkpoint: python -m remote.evaluate CHECKPOINT [key=value ...]  (or under torchrun)
+
+CHECKPOINT is what `load_checkpoint` takes: a run's directory (its newest), a `step_N` in it, or a
+file of upstream's.  The settings are those the checkpoint was trained with, then the overrides; a
+file of upstream's has none, so give `arch=...`, its settings and `data_paths=[...]`.
+
+Writes evaluator_ARC_step_N/submission.json and evaluation_step_N.json beside the checkpoint, or
+where `checkpoint_path=` says, and prints pass@K.  Exits 1 if an evaluator failed.
+"""
+
+import json
+import logging
+import re
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from remote import checkpoint, evaluators
+from remote.config import PretrainConfig, load_config
+from remote.dataset.layout import DatasetError, open_split
+from remote.evaluation import evaluate
+from remote.overrides import ConfigError, parse_word
+from remote.ranks import Ranks, joined
+from remote.training import Training
+
+log = logging.getLogger(__name__)
+UPSTREAM_NAME = re.compile(r"step_(\d+)(\.pt)?")
+CONFIG = "config.json"
+
+
+def main(argv: list[str] | None = None) -> int:
+    words = list(sys.argv[1:] if argv is None else argv)
+    if not words or words[0] in ("-h", "--help"):
+        print(__doc__)
+        return 0 if words else 2
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
+    try:
+        config = _config(words[0], words[1:])
+        with joined(config.device) as ranks:
+            metrics = _evaluate(config, ranks)
+    except (ConfigError, DatasetError, checkpoint.CheckpointError) as error:
+        print(f"evaluate: {error}", file=sys.stderr)
+        return 2
+    return int(any(name.endswith("/failed") for name in metrics))
+
+
+def _config(wanted: str, overrides: list[str]) -> PretrainConfig:
+    given = dict(map(parse_word, overrides))
+    path = checkpoint.find(wanted, Path(given.get("checkpoint_path", wanted)))
+    saved: list[str] = []
+    if path.is_dir():
+        saved = _words(json.loads((path / CONFIG).read_text()))
+    else:
+        log.info("%s has no settings: those that are not given have their defaults", path)
+    config = load_config([*saved, *overrides])
+    config.load_checkpoint = str(path)
+    config.checkpoint_path = given.get("checkpoint_path", str(path.parent))
+    return config
+
+
+def _evaluate(config: PretrainConfig, ranks: Ranks) -> dict[str, float | str]:
+    began_s = time.monotonic()
+    # Each batch is shared evenly; a few more rows change no result.
+    config.global_batch_size += -config.global_batch_size % ranks.world_size
+    data = Path((config.data_paths_test or config.data_paths)[0])
+    split = open_split(data, "test")
+    made = evaluators.make(config.evaluators, data)
+    training = Training(config, split, ranks, schedule_steps=1)
+    votes = checkpoint.load(training, config, ranks)
+    for evaluator in made:
+        if ranks.first and evaluator.remembers and evaluator.name in votes:
+            evaluator.restore(votes[evaluator.name])
+    if named := UPSTREAM_NAME.fullmatch(Path(config.load_checkpoint).name):
+        training.step = int(named[1])
+    metrics = evaluate(training, config, split, made, ranks, lambda: False)
+    if ranks.first:
+        metrics["eval_s"] = time.monotonic() - began_s
+        _write(Path(config.checkpoint_path) / f"evaluation_step_{training.step}.json", metrics)
+        for name, value in metrics.items():
+            print(f"{name} {value:.6g}" if isinstance(value, float) else f"{name} {value}")
+    return metrics
+
+
+def _words(settings: dict[str, Any], prefix: str = "") -> list[str]:
+    """Overrides that make a configuration what it was."""
+    words = []
+    for name, value in settings.items():
+        if prefix + name == "arch_name":
+            words.append(f"arch={value}")
+        elif isinstance(value, dict):
+            words += _words(value, f"{prefix}{name}.")
+        else:
+            text = f"'{value}'" if isinstance(value, str) else json.dumps(value)
+            words.append(f"{prefix}{name}={text}")
+    return words
+
+
+def _write(path: Path, metrics: dict[str, float | str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".tmp")
+    partial.write_text(json.dumps(metrics, indent=1))
+    partial.rename(path)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
