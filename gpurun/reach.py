@@ -2,7 +2,7 @@
 
 from gpurun.errors import UsageError
 from gpurun.places import Places
-from gpurun.provider import OwnShell, Provisioner
+from gpurun.provider import OverSsh, OwnShell, Provisioner
 from gpurun.shell import Shell
 
 
@@ -13,4 +13,8 @@ def shell_of(cloud: Provisioner, instance_id: str, places: Places) -> Shell:
     """
     if isinstance(cloud, OwnShell):
         return cloud.shell(instance_id)
+    if isinstance(cloud, OverSsh):
+        from gpurun.shell.fabric import FabricShell  # slow to import
+
+        return FabricShell(cloud.login(instance_id), places.known_hosts)
     raise UsageError(f"provider {cloud.name} offers no way to reach its boxes")

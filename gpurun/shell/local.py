@@ -48,11 +48,12 @@ class LocalShell:
     ) -> Result:
         if not self._alive():
             return Result(UNKNOWN_OUTCOME, f"the box at {self.root} is gone\n")
+        words, env = self.words(command)
         try:
             process = subprocess.Popen(
-                [*self._prefix, "sh", "-c", command],
+                words,
                 cwd=self.root,
-                env=self._env,
+                env=env,
                 stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -68,6 +69,10 @@ class LocalShell:
         if exited != 0 and not self._alive():
             exited = UNKNOWN_OUTCOME
         return Result(exited, heard.text())
+
+    def words(self, command: str) -> tuple[tuple[str, ...], dict[str, str]]:
+        """What a process is started with, in `root`, to run this inside the box."""
+        return (*self._prefix, "sh", "-c", command), dict(self._env)
 
     def put(self, source: Path, target: str) -> None:
         _copy(source, self.root / target)
