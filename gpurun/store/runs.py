@@ -125,6 +125,12 @@ class Runs:
             row.progress_json = json.dumps(train)
             session.add(row)
 
+    def progress_of(self, run_id: str) -> dict[str, Any]:
+        """What was last kept of its training; empty before that."""
+        with self._database.read() as session:
+            kept = json.loads(_row(session, run_id).progress_json)
+            return kept if isinstance(kept, dict) else {}
+
     def collected(self, run_id: str, artifacts: Sequence[Mapping[str, Any]]) -> None:
         with self._database.write() as session:
             row = _row(session, run_id)
