@@ -3,17 +3,40 @@
 A guard is what it was read to hold, never what it was told (protocol I15).
 """
 
+import shlex
+
 from gpurun import fuse
 from gpurun.clock import Clock
 from gpurun.errors import PhaseFailed, ProviderError
 from gpurun.fuse import FuseState
 from gpurun.model import Attempt, Timer
-from gpurun.provider import OwnFuse, Provisioner
+from gpurun.provider import OverSsh, OwnFuse, Provisioner
+from gpurun.shell import Shell
 from gpurun.store import Journal
 
 
+class OnBox:
+    """The place of a fuse that runs on the box itself, reached by SSH."""
+
+    def __init__(self, cloud: OverSsh, shell: Shell) -> None:
+        self._cloud = cloud
+        self._shell = shell
+
+    def fuse_shell(self, instance_id: str) -> Shell:
+        return self._shell
+
+    def fuse_home(self, instance_id: str) -> str:
+        return f"{self._cloud.login(instance_id).root}/.gpurun/fuse"
+
+    def inside(self, instance_id: str, text: str) -> str:
+        return f"(cd {shlex.quote(self._cloud.login(instance_id).root)} && {{\n{text}\n}})"
+
+    def self_destroy(self, instance_id: str) -> str:
+        return self._cloud.self_destroy(instance_id)
+
+
 class Fuse:
-    """The fuse of one box, where its provider lets it run beside the box."""
+    """The fuse of one box: armed, read back, disarmed."""
 
     def __init__(self, cloud: OwnFuse, attempt: Attempt, journal: Journal, clock: Clock) -> None:
         assert attempt.instance_id is not None
@@ -68,18 +91,32 @@ class Fuse:
         return state
 
 
-def fuse_of(cloud: Provisioner, attempt: Attempt, journal: Journal, clock: Clock) -> Fuse | None:
-    """None where there is no box yet, or its provider has no place for a fuse."""
-    if attempt.instance_id is None or not isinstance(cloud, OwnFuse):
+def fuse_of(
+    cloud: Provisioner, attempt: Attempt, journal: Journal, clock: Clock, shell: Shell
+) -> Fuse | None:
+    """None where there is no box yet, or its provider has no place for a fuse.
+
+    `shell` is one of the box, for a fuse that runs on it.
+    """
+    if attempt.instance_id is None:
         return None
-    return Fuse(cloud, attempt, journal, clock)
+    if isinstance(cloud, OwnFuse):
+        return Fuse(cloud, attempt, journal, clock)
+    if isinstance(cloud, OverSsh):
+        return Fuse(OnBox(cloud, shell), attempt, journal, clock)
+    return None
 
 
 def disarm_all(cloud: Provisioner, attempt: Attempt, journal: Journal, clock: Clock) -> str:
-    """Best effort, after the box is proven gone; returns what went wrong, else nothing."""
+    """Best effort, after the box is proven gone; returns what went wrong, else nothing.
+
+    A fuse that ran on the box went with it.
+    """
     try:
-        if found := fuse_of(cloud, attempt, journal, clock):
-            found.disarm()
+        if isinstance(cloud, OwnFuse) and attempt.instance_id is not None:
+            Fuse(cloud, attempt, journal, clock).disarm()
+        elif isinstance(cloud, OverSsh):
+            journal.timers.guard(attempt.label, "fuse", "disarmed")
     except (ProviderError, OSError) as error:
         return str(error)
     return ""

@@ -90,6 +90,7 @@ class Login:
     addresses  (host, port), tried in this order: direct, then through a proxy
     root       the run's own directory on the box, absolute; it exists
     key        private key file; None: the agent's keys and the user's default ones
+    enter      sh text run before each command: what marks its processes as this box's
     """
 
     name: str
@@ -97,6 +98,7 @@ class Login:
     addresses: tuple[tuple[str, int], ...]
     root: str
     key: Path | None = None
+    enter: str = ""
 
 
 @runtime_checkable

@@ -2,6 +2,9 @@
 
 Another package adds a provider by an entry point in the group `gpurun.provisioners`: a callable
 that takes the settings and the clock.  It cannot take the name of one that is built in.
+
+A name may say which of a kind: each host of `ssh` is a provider by itself, `ssh:user@host:port`,
+so that one that cannot be reached does not blind the others.
 """
 
 import difflib
@@ -22,12 +25,13 @@ GROUP = "gpurun.provisioners"
 
 def provisioner(name: str, settings: "Settings", clock: Clock) -> Provisioner:
     """The provider of this name; UsageError names the nearest if there is none."""
-    if make := _BUILT_IN.get(name):
-        return make(settings, clock)
+    if make := _BUILT_IN.get(kind(name)):
+        return make(name, settings, clock)
     plugin = next(iter(_plugins().select(name=name)), None)
     if plugin is None:
-        near = difflib.get_close_matches(name, names(), n=1, cutoff=0.4)
-        cure = f"did you mean {near[0]}?" if near else f"there are {', '.join(names())}."
+        known = _kinds()
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+        cure = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}."
         raise UsageError(f"{name!r} is not a provider: {cure}")
     try:
         made: Provisioner = plugin.load()(settings, clock)
@@ -41,19 +45,64 @@ def provisioner(name: str, settings: "Settings", clock: Clock) -> Provisioner:
     return made
 
 
-def names() -> list[str]:
-    """All that `provisioner` knows: those built in, then the plugins."""
+def names(settings: "Settings") -> list[str]:
+    """All that `provisioner` knows: those built in, then the plugins; each host by itself."""
+    return [each for name in _kinds() for each in members(name, settings)]
+
+
+def members(name: str, settings: "Settings") -> list[str]:
+    """`ssh` stands for each host of the settings; any other name for itself."""
+    if name != "ssh":
+        return [name]
+    return [f"ssh:{known.user}@{known.host}:{known.port}" for known in settings.ssh_hosts]
+
+
+def kind(name: str) -> str:
+    """What recipes call it: `ssh` for every host."""
+    return name.partition(":")[0]
+
+
+def _kinds() -> list[str]:
     return [*_BUILT_IN, *sorted({p.name for p in _plugins()} - set(_BUILT_IN))]
 
 
-def _local(settings: "Settings", clock: Clock) -> Provisioner:
+def _local(name: str, settings: "Settings", clock: Clock) -> Provisioner:
     from provisioners.local import Local
 
     return Local(settings.state_dir, settings.local_usd_per_hour, clock)
 
 
-_BUILT_IN: dict[str, "Callable[[Settings, Clock], Provisioner]"] = {
+def _ssh(name: str, settings: "Settings", clock: Clock) -> Provisioner:
+    from gpurun.places import Places
+    from gpurun.shell.fabric import FabricShell
+    from provisioners.ssh import Ssh
+
+    user, host, port = _address(name)
+    known_hosts = Places(settings.state_dir).known_hosts
+    hosts = [
+        one for one in settings.ssh_hosts if (one.user, one.host, one.port) == (user, host, port)
+    ]
+    details = hosts[0].model_dump(exclude={"host", "user", "port"}) if hosts else {}
+    canonical = f"ssh:{user}@{host}:{port}"
+    return Ssh(canonical, user, (host, port), lambda to: FabricShell(to, known_hosts), **details)
+
+
+def _address(name: str) -> tuple[str, str, int]:
+    """`ssh:user@host:port` in its parts; user and port may be left out."""
+    where = name.partition(":")[2]
+    user, _, rest = where.rpartition("@")
+    host, _, port = rest.rpartition(":") if ":" in rest else (rest, "", "22")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise UsageError(
+            f"{name!r} does not name a host: write --host user@host:port, or list hosts as "
+            "ssh_hosts in the settings"
+        )
+    return user or "root", host.strip("[]"), int(port)
+
+
+_BUILT_IN: dict[str, "Callable[[str, Settings, Clock], Provisioner]"] = {
     "local": _local,
+    "ssh": _ssh,
 }
 
 

@@ -32,7 +32,10 @@ def fake_python(shell: LocalShell, text: str) -> None:
 def test_a_long_list_is_fetched_whole(shell: LocalShell, into: Path) -> None:
     for number in range(12_000):
         (shell.root / "out" / f"a_file_with_a_rather_long_name_{number:06}.bin").touch()
-    assert len(matching(shell, ["out"], digests=True)) == 12_000
+    assert len(matching(shell, ["out"])) == 12_000
+    came, failed = fetch(shell, ["out"], into)
+    assert (len(came), failed) == (12_000, [])
+    assert len(list((into / "out").iterdir())) == 12_000
 
 
 def test_a_list_that_was_cut_is_an_error(shell: LocalShell) -> None:
@@ -85,6 +88,28 @@ def test_a_file_that_cannot_be_fetched_keeps_no_other(shell: LocalShell, into: P
     assert [file.path for file in came] == ["out/model.pt"]
     assert len(failed) == 1
     assert failed[0].startswith("out/log was not fetched")
+
+
+def test_what_did_not_change_is_not_read_on_the_box_again(shell: LocalShell, into: Path) -> None:
+    for name, size in (("large", 3 << 20), ("small", 3)):
+        (shell.root / "out" / name).write_bytes(b"x" * size)
+    first, _ = fetch(shell, ["out"], into)
+    fake_python(shell, 'case "$*" in *hashlib*) exit 9 ;; esac; exec python3 "$@"')
+    assert fetch(shell, ["out"], into, known=first) == (first, [])
+    (shell.root / "out" / "small").write_text("y")
+    _, failed = fetch(shell, ["out"], into, known=first)
+    assert [text.partition(":")[0] for text in failed] == ["out/small was not fetched"]
+
+
+def test_what_grows_while_it_is_fetched_arrives_as_it_was_read(
+    shell: LocalShell, into: Path
+) -> None:
+    log = shell.root / "out" / "log"
+    log.write_text("one\n")
+    came, failed = fetch(shell, ["out"], into)
+    log.write_text("one\ntwo\n")
+    assert failed == []
+    assert [file.size_bytes for file in came] == [4]
 
 
 def test_what_is_here_already_is_not_fetched_again(shell: LocalShell, into: Path) -> None:

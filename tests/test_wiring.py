@@ -14,7 +14,8 @@ import pytest
 from gpurun.clock import SystemClock
 from gpurun.errors import UsageError
 from gpurun.provider import Provisioner
-from gpurun.wiring import names, provisioner
+from gpurun.settings import SshHost
+from gpurun.wiring import kind, members, names, provisioner
 from provisioners.local import Local
 from tests.contract import LABEL, ProvisionerContract, order
 
@@ -56,7 +57,7 @@ PROJECT = """
 
 @pytest.fixture
 def settings(tmp_path: Path) -> SimpleNamespace:
-    return SimpleNamespace(state_dir=tmp_path, local_usd_per_hour=Decimal("0.75"))
+    return SimpleNamespace(state_dir=tmp_path, local_usd_per_hour=Decimal("0.75"), ssh_hosts=())
 
 
 @pytest.fixture(scope="module")
@@ -102,8 +103,8 @@ def test_a_name_like_no_other_gets_the_list(settings: SimpleNamespace) -> None:
         provisioner("zzz", settings, SystemClock())
 
 
-def test_without_the_second_wheel_its_provider_is_unknown() -> None:
-    assert "garage" not in names()
+def test_without_the_second_wheel_its_provider_is_unknown(settings: SimpleNamespace) -> None:
+    assert "garage" not in names(settings)
 
 
 def test_a_built_in_provider_costs_no_look_at_the_installed_packages(tmp_path: Path) -> None:
@@ -140,10 +141,10 @@ class TestPlugin(ProvisionerContract):
         assert sys.modules["gpurun_garage"].__file__ == str(installed / "gpurun_garage.py")
         assert cloud.create(order(cloud, LABEL)).instance_id
 
-    def test_it_is_listed_after_the_built_in_ones(self) -> None:
-        assert names()[0] == "local"
-        assert names().count("local") == 1
-        assert "garage" in names()
+    def test_it_is_listed_after_the_built_in_ones(self, settings: SimpleNamespace) -> None:
+        assert names(settings)[0] == "local"
+        assert names(settings).count("local") == 1
+        assert "garage" in names(settings)
 
     def test_a_near_miss_names_it(self, settings: SimpleNamespace) -> None:
         with pytest.raises(UsageError, match=r"did you mean garage\?"):
@@ -156,3 +157,35 @@ class TestPlugin(ProvisionerContract):
     def test_one_that_cannot_be_loaded_is_named(self, settings: SimpleNamespace, name: str) -> None:
         with pytest.raises(UsageError, match=f"provider {name} .gpurun_garage:.* cannot be loaded"):
             provisioner(name, settings, SystemClock())
+
+
+HOSTS = (SshHost(host="a.example"), SshHost(host="b.example", user="me", port=2222))
+
+
+def test_each_host_of_the_settings_is_a_provider_by_itself(tmp_path: Path) -> None:
+    settings = SimpleNamespace(state_dir=tmp_path, local_usd_per_hour=Decimal(0), ssh_hosts=HOSTS)
+    assert members("ssh", settings) == ["ssh:root@a.example:22", "ssh:me@b.example:2222"]
+    assert set(members("ssh", settings)) <= set(names(settings))
+    for name in members("ssh", settings):
+        assert provisioner(name, settings, SystemClock()).name == name
+        assert kind(name) == "ssh"
+
+
+@pytest.mark.parametrize(
+    ("name", "canonical"),
+    [
+        ("ssh:c.example", "ssh:root@c.example:22"),
+        ("ssh:me@c.example", "ssh:me@c.example:22"),
+        ("ssh:me@c.example:2200", "ssh:me@c.example:2200"),
+    ],
+)
+def test_a_host_may_be_named_without_being_in_the_settings(
+    settings: SimpleNamespace, name: str, canonical: str
+) -> None:
+    assert provisioner(name, settings, SystemClock()).name == canonical
+
+
+@pytest.mark.parametrize("name", ["ssh", "ssh:", "ssh:@", "ssh:h:0", "ssh:h:70000", "ssh:h:x"])
+def test_what_names_no_host_is_told_how_to(settings: SimpleNamespace, name: str) -> None:
+    with pytest.raises(UsageError, match="--host user@host:port"):
+        provisioner(name, settings, SystemClock())

@@ -11,7 +11,7 @@ import click
 import typer
 
 from gpurun import __version__
-from gpurun.cli import end, health, keeper, market, runs, status, up
+from gpurun.cli import end, health, keeper, market, runs, status, up, visit
 from gpurun.cli.talk import Interrupted, error_document, home, print_json, say
 from gpurun.errors import GpurunError
 
@@ -30,7 +30,9 @@ app.command()(up.up)
 app.command()(status.status)
 app.command()(end.kill)
 app.command()(status.logs)
+app.command()(visit.ssh)
 app.command()(runs.pull)
+app.command("ssh-config")(visit.ssh_config)
 app.command()(runs.extend)
 app.command()(runs.resume)
 app.command()(status.report)

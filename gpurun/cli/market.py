@@ -38,11 +38,11 @@ def offers(
     """What can be rented now, side by side, all-in."""
     from gpurun import settings as configuration
     from gpurun.show.plan import offer_document
-    from gpurun.wiring import names
+    from gpurun.wiring import members, names
 
     limit = _price(max_price)
     known, found, errors = configuration.load(), list[Priced](), list[GpurunError]()
-    for name in [provider] if provider else names():
+    for name in members(provider, known) if provider else names(known):
         try:
             found += _offers(name, gpu, gpu_count, recipe, known)
         except GpurunError as error:
@@ -110,13 +110,13 @@ def _offers(
     from gpurun.engine.rent import need_of
     from gpurun.model import Need
     from gpurun.recipe import load
-    from gpurun.wiring import provisioner
+    from gpurun.wiring import kind, provisioner
 
     cloud = provisioner(name, settings, SystemClock())
     if ref is None:
         need = Need(gpu=gpu, gpu_count=gpu_count if gpu else 0, disk_gb=1)
         return [(offer, None) for offer in cloud.offers(need)]
-    recipe = load(ref, provider=name, caps=settings.caps)
+    recipe = load(ref, provider=kind(name), caps=settings.caps)
     limits = budget_of(recipe)
     return [
         (offer, budget.ceiling_of_plan(limits, offer.usd_per_hour, cloud.traits))

@@ -32,6 +32,9 @@ AFTER_LAUNCH = ("train", "collect", "destroy")
 def up(
     recipe: Annotated[str, typer.Argument(help="Path of a recipe, or the name of a bundled one.")],
     provider: Annotated[str | None, typer.Option(help="Where to rent.")] = None,
+    host: Annotated[
+        str | None, typer.Option(metavar="USER@HOST:PORT", help="On this machine, over SSH.")
+    ] = None,
     offer: Annotated[str | None, typer.Option(metavar="ID", help="This offer, no other.")] = None,
     max_usd: Annotated[
         str | None, typer.Option(metavar="X", help="Most the run may cost, in USD.")
@@ -63,7 +66,8 @@ def up(
     overrides = list(settings or [])
     if max_usd is not None:
         overrides.append(f"budget.max_usd={max_usd}")
-    plan = _plan(recipe, provider, offer, overrides, known, ask=not (yes or dry_run))
+    where = _where(provider, host)
+    plan = _plan(recipe, where, offer, overrides, known, ask=not (yes or dry_run))
     if dry_run:
         if as_json:
             print_json(show.plan_document(plan))
@@ -114,6 +118,14 @@ def finish(document: dict[str, Any], *, as_json: bool) -> None:
         raise typer.Exit(code)
 
 
+def _where(provider: str | None, host: str | None) -> str | None:
+    from gpurun.errors import UsageError
+
+    if host is not None and provider not in (None, "ssh"):
+        raise UsageError(f"--host is for provider ssh, not {provider}: leave one of them out")
+    return f"ssh:{host}" if host is not None else provider
+
+
 def _plan(
     ref: str,
     provider: str | None,
@@ -128,14 +140,21 @@ def _plan(
     from gpurun.clock import SystemClock
     from gpurun.errors import GpurunError, UsageError
     from gpurun.recipe import find, load, missing_secrets
-    from gpurun.wiring import names
+    from gpurun.wiring import kind, members, names
 
     wanted = (
         [provider] if provider else load(ref, overrides=overrides, caps=settings.caps).providers
     )
-    wanted = names() if "any" in wanted else wanted
+    chosen = names(settings) if "any" in wanted else []
+    chosen = chosen or [each for name in wanted for each in members(name, settings)]
+    if not chosen:
+        raise UsageError(
+            "provider ssh has no hosts: list them as ssh_hosts in the settings, or name one with "
+            "`--host user@host:port`"
+        )
     recipes = {
-        name: load(ref, provider=name, overrides=overrides, caps=settings.caps) for name in wanted
+        name: load(ref, provider=kind(name), overrides=overrides, caps=settings.caps)
+        for name in chosen
     }
     values = {**{name: "set" for name in settings.secrets}, **os.environ}
     for recipe in recipes.values():

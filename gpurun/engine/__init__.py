@@ -11,6 +11,7 @@ from gpurun.engine.control import (
 )
 from gpurun.engine.plan import Plan, plan
 from gpurun.engine.survey import Finding, Orphan, doctor, doctor_of_box, kill_orphan, orphans
+from gpurun.engine.visit import ssh_config, visit
 
 __all__ = [
     "Finding",
@@ -28,4 +29,6 @@ __all__ = [
     "plan",
     "pull",
     "resume",
+    "ssh_config",
+    "visit",
 ]

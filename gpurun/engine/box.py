@@ -31,9 +31,9 @@ class Box:
         self._ctx = ctx
         self._attempt = attempt
         self._log = log
-        self._line = shell_of(ctx.cloud, attempt.instance_id, ctx.places)
+        self.line = shell_of(ctx.cloud, attempt.instance_id, ctx.places)
         self.shell = SteadyShell(
-            self._line, ctx.cloud, attempt.instance_id, ctx.clock, self._patience_s
+            self.line, ctx.cloud, attempt.instance_id, ctx.clock, self._patience_s
         )
 
     @property
@@ -174,7 +174,7 @@ class Box:
         return max(0.0, min(PATIENCE_S, left_s))
 
     def _answers(self) -> bool:
-        result = self._line.run(f"echo {MARKER}", timeout_s=15)
+        result = self.line.run(f"echo {MARKER}", timeout_s=15)
         return result.ok and MARKER in result.output
 
     def _facts(self) -> Facts:

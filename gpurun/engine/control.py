@@ -128,7 +128,8 @@ def kill_everything_in_blackbox(settings: Settings) -> str:
 def extend(run_id: str, seconds: float, settings: Settings) -> str:
     """Move the timer of a live run later, if its budget can pay for it."""
     ctx, attempt = live_box(run_id, settings)
-    fuse = fuse_of(ctx.cloud, attempt, ctx.journal, ctx.clock)
+    box = Box(ctx, attempt, lambda _line: None)
+    fuse = fuse_of(ctx.cloud, attempt, ctx.journal, ctx.clock, box.line)
     timer = arm.extend(ctx, attempt, fuse, seconds)
     return f"run {run_id} now stops training at {timer.fires_at:%Y-%m-%d %H:%M:%S} UTC"
 

@@ -170,11 +170,11 @@ class Driver:
         match phase:
             case "boot":
                 box.boot()
-                self._arm_setup_fuse(attempt)
+                self._arm_setup_fuse(attempt, box)
             case "accept":
                 box.accept()
             case "arm":
-                arm.arm_run(ctx, attempt, self._fuse(attempt))
+                arm.arm_run(ctx, attempt, self._fuse(attempt, box))
             case "train":
                 return self._train(attempt, box)
             case "collect":
@@ -187,7 +187,7 @@ class Driver:
         if self._ctx.recipe.train is None:
             return self._wait_for_timer()
         box.perform("train")
-        fuse = self._fuse(attempt)
+        fuse = self._fuse(attempt, box)
         every = Every(self._ctx.clock)
 
         def each_look() -> None:
@@ -218,8 +218,8 @@ class Driver:
             self._ctx.clock.sleep(1.0)
         raise Told
 
-    def _arm_setup_fuse(self, attempt: Attempt) -> None:
-        timer, fuse = self._ctx.journal.timers.of(attempt.label), self._fuse(attempt)
+    def _arm_setup_fuse(self, attempt: Attempt, box: Box) -> None:
+        timer, fuse = self._ctx.journal.timers.of(attempt.label), self._fuse(attempt, box)
         if timer is None or fuse is None:
             return
         state = fuse.arm(timer, detached.terminate_text("train"))
@@ -230,8 +230,8 @@ class Driver:
                 "that: `gpurun up ... --accept-one-guard`"
             )
 
-    def _fuse(self, attempt: Attempt) -> Fuse | None:
-        return fuse_of(self._ctx.cloud, attempt, self._ctx.journal, self._ctx.clock)
+    def _fuse(self, attempt: Attempt, box: Box) -> Fuse | None:
+        return fuse_of(self._ctx.cloud, attempt, self._ctx.journal, self._ctx.clock, box.shell)
 
     def _fail(self, error: str, exit_code: int) -> None:
         ctx = self._fresh()

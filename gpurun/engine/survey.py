@@ -44,7 +44,7 @@ def doctor(settings: Settings) -> list[Finding]:
     """This machine, this journal, each provider; nothing is changed."""
     places, clock = Places(settings.state_dir), SystemClock()
     found = [_disk(places), _journal(places, clock), _keeper(places), _torch()]
-    return found + [_provider(name, settings, clock) for name in names()]
+    return found + [_provider(name, settings, clock) for name in names(settings)]
 
 
 def doctor_of_box(run_id: str, settings: Settings) -> list[Finding]:
@@ -64,7 +64,7 @@ def orphans(settings: Settings, providers: list[str] | None = None) -> list[Orph
     clock = SystemClock()
     rows = [
         row
-        for name in providers or names()
+        for name in providers or names(settings)
         for row in provisioner(name, settings, clock).instances()
     ]
     covered = _covered(Places(settings.state_dir), clock, rows)

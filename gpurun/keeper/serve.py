@@ -65,10 +65,10 @@ def _clouds(settings: Settings, clock: Clock) -> Callable[[str], Provisioner]:
 
     def cloud_of(name: str) -> Provisioner:
         if name not in made:
-            made[name] = wiring.provisioner(name, settings, clock)
+            made[name] = wiring.provisioner(name, configuration.load_for_ending()[0], clock)
         return made[name]
 
-    for name in wiring.names():
+    for name in wiring.names(settings):
         try:
             cloud_of(name)
         except GpurunError as error:

@@ -29,7 +29,8 @@ from gpurun.clock import Clock
 from gpurun.errors import CreateFailedButMade, CreateUnclear, NoCapacity, ProviderError
 from gpurun.model import Created, Instance, InstanceState, Need, Offer, Order
 from gpurun.shell.local import LocalShell
-from provisioners.local import box, machine, processes, removal, strategies
+from provisioners import removal
+from provisioners.local import box, machine, processes, strategies
 from provisioners.local.box import Box
 from provisioners.local.containment import STRATEGIES, launch
 from provisioners.local.strategies import CannotContain, Marked

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from gpurun.clock import Deadline
-from provisioners.local import Local, removal
+from provisioners import removal
+from provisioners.local import Local
 from tests.contract import LABEL
 from tests.provisioners.local.boxes import (
     CLOCK,

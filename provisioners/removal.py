@@ -39,7 +39,7 @@ def save_uncollected(root: Path, to: Path) -> None:
 def begin(trash: Path) -> None:
     """Remove all that is in it, in a process of its own that nobody waits for."""
     subprocess.run(
-        ["sh", "-c", '"$@" &', "sh", sys.executable, "-m", "provisioners.local.removal", trash],
+        ["sh", "-c", '"$@" &', "sh", sys.executable, "-m", "provisioners.removal", trash],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -1,0 +1,153 @@
+"""What is run on a host, in POSIX sh: it needs nothing there but a base system.
+
+    /var/tmp/gpurun/            the marker: made by mkdir, so that one controller holds the host
+        label                   whose it is
+        facts                   created_at (seconds), ends_at (seconds), usd per hour, boot id, root
+    WORKSPACE/LABEL/            the run's own directory
+    WORKSPACE/kept/LABEL/       artifacts that nobody had fetched when their run was ended
+
+A process is ours if it is in the run's own cgroup, or bears the label in its environment, or
+descends from one that does; it is never known by name or user.
+"""
+
+import shlex
+from pathlib import PurePosixPath
+
+MARKER = "/var/tmp/gpurun"
+ABANDONED_MINUTES = 2  # a marker without a label: its maker died between two commands
+CGROUP = "/sys/fs/cgroup"
+END_WITHIN_S = 10
+
+
+def survey_text(workspace: str) -> str:
+    """Says what the host is, whether it can be used, and by whom it is held."""
+    return f"""
+echo "machine $(cat /etc/machine-id /var/lib/dbus/machine-id 2>/dev/null | head -n 1)"
+echo "boot $(cat /proc/sys/kernel/random/boot_id 2>/dev/null)"
+echo "cpus $(getconf _NPROCESSORS_ONLN 2>/dev/null)"
+echo "memory_kb $(awk '/MemTotal/ {{print $2}}' /proc/meminfo 2>/dev/null)"
+there={shlex.quote(workspace)}
+while [ ! -d "$there" ]; do there=$(dirname "$there"); done
+echo "disk_kb $(df -Pk "$there" | awk 'NR == 2 {{print $4}}')"
+if [ -d {MARKER} ]; then
+  echo "held $(cat {MARKER}/label 2>/dev/null)"
+  label=$(cat {MARKER}/label 2>/dev/null)
+  [ -z "$label" ] || echo "processes $(grep -l "GPURUN_LABEL=$label" /proc/[0-9]*/environ \\
+    2>/dev/null | wc -l)"
+  echo "now $(date +%s)"
+  echo "facts $(cat {MARKER}/facts 2>/dev/null | tr '\\n' ' ')"
+fi
+if command -v nvidia-smi >/dev/null; then
+  nvidia-smi --query-gpu=name,memory.total --format=csv,noheader,nounits 2>&1 | sed 's/^/gpu /'
+  nvidia-smi --query-compute-apps=pid,process_name --format=csv,noheader 2>/dev/null \\
+    | sed 's/^/busy /'
+fi
+echo end
+"""
+
+
+def make_text(label: str, workspace: str, ends_at_s: int, usd_per_hour: str) -> str:
+    """Claims the host and makes the run's directory: all of it, or none.  Exit 3: it is held."""
+    root = root_of(workspace, label)
+    quoted, there = shlex.quote(root), shlex.quote(workspace)
+    return f"""
+umask 022
+as_root=; [ "$(id -u)" = 0 ] || as_root="sudo -n"
+if [ -d {MARKER} ] && [ ! -e {MARKER}/label ]; then
+  [ -z "$(find {MARKER} -maxdepth 0 -mmin +{ABANDONED_MINUTES})" ] || rm -rf {MARKER}
+fi
+undo() {{ rm -rf {MARKER}; echo "$1"; exit 4; }}
+if ! mkdir {MARKER} 2>/dev/null; then
+  [ -d {MARKER} ] || undo "{MARKER} cannot be made"
+  echo "held by $(cat {MARKER}/label 2>/dev/null)"; exit 3
+fi
+if ! mkdir -p {there} 2>/dev/null || [ ! -w {there} ]; then
+  $as_root mkdir -p {there} 2>/dev/null && $as_root chown "$(id -u)" {there} 2>/dev/null \\
+    || undo "its workspace {workspace} can neither be made nor written"
+fi
+mkdir {quoted} && mkdir {quoted}/.gpurun || undo "{root} cannot be made"
+boot=$(cat /proc/sys/kernel/random/boot_id 2>/dev/null)
+printf '%s\\n' "$(date +%s)" {ends_at_s} {usd_per_hour} "${{boot:-none}}" {quoted} \\
+  > {MARKER}/facts || undo "{MARKER} cannot be written"
+echo {label} > {MARKER}/label.tmp && mv {MARKER}/label.tmp {MARKER}/label \\
+  || undo "{MARKER} cannot be written"
+echo made
+"""
+
+
+def enter_text(label: str) -> str:
+    """Run before each command of the box: its processes can be told by it, and ended together."""
+    group = f"{CGROUP}/{label}"
+    return (
+        f"export GPURUN_LABEL={label}\n"
+        f"if [ -e {CGROUP}/cgroup.procs ]; then\n"
+        f"  mkdir {group} 2>/dev/null; {{ echo $$ > {group}/cgroup.procs; }} 2>/dev/null || :\n"
+        "fi"
+    )
+
+
+def end_text(label: str) -> str:
+    """Ends every process of the run but those that run this; status 0: none is left.
+
+    The fuse runs it too: it and what it descends from are spared, and end by themselves.
+    """
+    return f"""(
+as_root=; [ "$(id -u)" = 0 ] || ! sudo -n true 2>/dev/null || as_root="sudo -n"
+ours() {{
+  {{
+    sed 's/^/mine /' {CGROUP}/{label}/cgroup.procs
+    LC_ALL=C $as_root grep -l "GPURUN_LABEL={label}" /proc/[0-9]*/environ \\
+      | sed 's|/proc/\\([0-9]*\\)/.*|mine \\1|'
+    grep -E '^(PPid|State):' /proc/[0-9]*/status | sed 's|^/proc/\\([0-9]*\\)/status:|\\1 |'
+  }} 2>/dev/null | awk -v me=$$ '
+    $1 == "mine" {{ mine[$2] = 1 }}
+    $2 == "PPid:" {{ parent[$1] = $3 }}
+    $2 == "State:" {{ dead[$1] = ($3 == "Z" || $3 == "X") }}
+    END {{
+      for (p = me; p > 1 && p in parent; p = parent[p]) spared[p] = 1
+      under[me] = 1
+      do {{
+        grown = 0
+        for (p in parent) {{
+          if (!(p in under) && parent[p] in under) {{ under[p] = 1; grown = 1 }}
+          if (!(p in mine) && parent[p] in mine && !(parent[p] in spared)) {{
+            mine[p] = 1; grown = 1
+          }}
+        }}
+      }} while (grown)
+      for (p in mine) if (p in parent && !(p in spared) && !(p in under) && !dead[p]) print p
+    }}'
+}}
+tries={END_WITHIN_S * 5}
+while left=$(ours); [ -n "$left" ]; do
+  [ "$tries" -gt 0 ] || {{ echo "do not end: $(echo $left)"; exit 1; }}
+  kill -s KILL $left 2>/dev/null || $as_root kill -s KILL $left 2>/dev/null
+  tries=$((tries - 1)); sleep 0.2 2>/dev/null || sleep 1
+done
+rmdir {CGROUP}/{label} 2>/dev/null
+rm -f /dev/shm/{label}.*
+exit 0
+)"""
+
+
+def remove_text(label: str, workspace: str) -> str:
+    """Takes the run's directory and, last of all, the marker away; `save` was run before it."""
+    root, trash = root_of(workspace, label), f"{workspace}/.trash-{label}"
+    return f"""
+if [ -d {shlex.quote(root)} ]; then
+  mv {shlex.quote(root)} {shlex.quote(trash)} || {{ echo "{root} cannot be removed"; exit 1; }}
+fi
+if [ -d {shlex.quote(trash)} ]; then
+  alone=$(command -v setsid || command -v nohup)
+  $alone sh -c 'chmod -R u+rwX "$0"; rm -rf "$0"' {shlex.quote(trash)} </dev/null >/dev/null 2>&1 &
+fi
+[ "$(cat {MARKER}/label 2>/dev/null)" != {label} ] || rm -rf {MARKER}
+"""
+
+
+def kept_of(workspace: str, label: str) -> str:
+    return str(PurePosixPath(workspace) / "kept" / label)
+
+
+def root_of(workspace: str, label: str) -> str:
+    return str(PurePosixPath(workspace) / label)

@@ -1,0 +1,71 @@
+"""What a host said of itself, read row by row: what it does not tell counts as absent."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """held_by is the label of the run that has the host: None when it is free, "" half made."""
+
+    machine: str
+    boot_id: str
+    cpus: int
+    memory_gb: int
+    disk_gb: int
+    gpus: tuple[str, ...]  # the names of nvidia-smi
+    busy: tuple[str, ...]  # processes on the GPUs
+    held_by: str | None
+    created_at: datetime | None
+    ends_at: datetime | None
+    usd_per_hour: str
+    boot_id_at_start: str
+    processes: int  # of the run that has the host
+    now: datetime | None  # by the host's own clock
+
+    @property
+    def overdue(self) -> bool:
+        return bool(self.ends_at and self.now and self.ends_at < self.now)
+
+    @property
+    def gpu_model(self) -> str | None:
+        return self.gpus[0].removeprefix("NVIDIA ") if self.gpus else None
+
+    @classmethod
+    def of(cls, output: str) -> "Survey":
+        said: dict[str, str] = {}
+        gpus, busy = list[str](), list[str]()
+        for line in output.splitlines():
+            key, _, value = line.partition(" ")
+            if key == "gpu" and (parts := value.rpartition(", "))[2].strip().isdigit():
+                gpus.append(parts[0])
+            elif key == "busy" and value:
+                busy.append(value)
+            else:
+                said.setdefault(key, value.strip())
+        facts = [*said.get("facts", "").split(), "", "", "", ""]
+        return cls(
+            machine=said.get("machine", ""),
+            boot_id=said.get("boot", ""),
+            cpus=_whole(said.get("cpus")),
+            memory_gb=_whole(said.get("memory_kb")) * 1024 // 10**9,
+            disk_gb=_whole(said.get("disk_kb")) * 1024 // 10**9,
+            gpus=tuple(gpus),
+            busy=tuple(busy),
+            held_by=said.get("held"),
+            created_at=_moment(facts[0]),
+            ends_at=_moment(facts[1]),
+            usd_per_hour=facts[2],
+            boot_id_at_start=facts[3],
+            processes=_whole(said.get("processes")),
+            now=_moment(said.get("now", "")),
+        )
+
+
+def _whole(text: str | None) -> int:
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 16 else 0
+
+
+def _moment(text: str) -> datetime | None:
+    seconds = _whole(text)
+    return datetime.fromtimestamp(seconds, UTC) if 0 < seconds < 10**10 else None
