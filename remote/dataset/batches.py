@@ -5,15 +5,18 @@ random puzzle (augmentation).  Puzzles are packed whole; the last one of a batch
 and its rest dropped; the short batch at the end is dropped.  The order of groups and puzzles is
 drawn as upstream draws it, so batch counts and step names agree.  Which pairs a cut leaves is drawn
 per batch, so that every rank sees the same batch and a resumed run can start at any.
+
+Of several datasets an iteration takes one after the other, each with the next seed, as upstream's.
 """
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from remote.dataset.grids import IGNORE_LABEL
-from remote.dataset.layout import Split
+from remote.dataset.split import Split
 
 Batch = dict[str, np.ndarray]  # inputs, labels int32 [B, seq_len]; puzzle_identifiers int32 [B]
 
@@ -37,17 +40,22 @@ class TrainingIteration:
         self, split: Split, *, batch_size: int, epochs: int, seed: int, number: int
     ) -> None:
         self._split, self._batch_size, self._key = split, batch_size, seed + number
-        random = np.random.Generator(np.random.Philox(seed=seed + number))
-        groups = np.concatenate([random.permutation(split.groups) for _ in range(epochs)])
-        starts = split.group_indices
-        # One call draws what one call per group would draw.
-        self._puzzles = random.integers(starts[groups], starts[groups + 1]).astype(np.int32)
-        sizes = np.diff(split.puzzle_indices)[self._puzzles]
-        self._ends = np.cumsum(sizes, dtype=np.int64)  # examples up to and with each puzzle
-        self._firsts = self._pack()
+        bounds = split.set_groups
+        sets = len(bounds) - 1
+        puzzles, begins, ends = [], [], []
+        for index in range(sets):
+            key = seed + (number - 1) * sets + index + 1
+            drawn = _draw_puzzles(split, bounds[index], bounds[index + 1], epochs, key)
+            cuts = _pack(np.diff(split.puzzle_indices)[drawn], batch_size)
+            before = sum(map(len, puzzles))
+            begins.append(before + cuts[:-1])
+            ends.append(before + cuts[1:])
+            puzzles.append(drawn)
+        self._puzzles = np.concatenate(puzzles)
+        self._begins, self._ends = np.concatenate(begins), np.concatenate(ends)
 
     def __len__(self) -> int:
-        return len(self._firsts) - 1
+        return len(self._begins)
 
     def batches(self, shard: Shard, *, skip: int = 0) -> Iterator[Batch]:
         """This rank's rows of each batch, from batch number `skip` on."""
@@ -62,26 +70,34 @@ class TrainingIteration:
     def rows(self, number: int) -> tuple[np.ndarray, np.ndarray]:
         """Example and puzzle index of each row of one global batch: int64 [B], int64 [B]."""
         random = np.random.Generator(np.random.Philox(key=[self._key, number]))
-        puzzles = self._puzzles[self._firsts[number] : self._firsts[number + 1]]
-        examples, owners = [], []
-        room = self._batch_size
-        for puzzle in puzzles.tolist():
-            start, end = self._split.puzzle_indices[puzzle : puzzle + 2].tolist()
-            chosen = start + random.permutation(end - start)[:room]
-            room -= len(chosen)
-            examples.append(chosen)
-            owners.append(np.full(len(chosen), puzzle))
-        return np.concatenate(examples), np.concatenate(owners)
+        puzzles = self._puzzles[self._begins[number] : self._ends[number]].astype(np.int64)
+        starts = self._split.puzzle_indices[puzzles]
+        sizes = self._split.puzzle_indices[puzzles + 1] - starts
+        owners = np.repeat(np.arange(len(puzzles)), sizes)
+        # Sorted by random numbers within each puzzle: where one is cut, a random choice is left.
+        order = np.lexsort((random.random(len(owners)), owners))[: self._batch_size]
+        owners = owners[: self._batch_size]
+        return order + (starts - (np.cumsum(sizes) - sizes))[owners], puzzles[owners]
 
-    def _pack(self) -> np.ndarray:
-        """Where in the sequence of puzzles each full batch begins; one more entry for the end."""
-        firsts, begin = [0], 0
-        ends, total = self._ends, int(self._ends[-1])
-        while begin + self._batch_size <= total:
-            last = int(np.searchsorted(ends, begin + self._batch_size))
-            begin = int(ends[last])
-            firsts.append(last + 1)
-        return np.array(firsts)
+
+def _draw_puzzles(split: Split, first: int, end: int, epochs: int, key: int) -> np.ndarray:
+    """One puzzle of each of the groups from `first` to `end`, `epochs` times over: int32 [...]."""
+    random = np.random.Generator(np.random.Philox(seed=key))
+    groups = np.concatenate([random.permutation(end - first) for _ in range(epochs)])
+    starts = split.group_indices[first : end + 1]
+    # One call draws what one call per group would draw.
+    return random.integers(starts[groups], starts[groups + 1]).astype(np.int32)
+
+
+def _pack(sizes: np.ndarray, batch_size: int) -> np.ndarray:
+    """Where in the sequence of puzzles each full batch begins; one more entry for the end."""
+    examples = np.cumsum(sizes, dtype=np.int64)  # up to and with each puzzle
+    cuts, begin, total = [0], 0, int(examples[-1])
+    while begin + batch_size <= total:
+        last = int(np.searchsorted(examples, begin + batch_size))
+        begin = int(examples[last])
+        cuts.append(last + 1)
+    return np.array(cuts)
 
 
 def nominal_steps(split: Split, *, batch_size: int, epochs: int) -> int:
@@ -90,19 +106,21 @@ def nominal_steps(split: Split, *, batch_size: int, epochs: int) -> int:
 
 
 def evaluation_batches(split: Split, *, batch_size: int) -> int:
-    return -(-len(split.inputs) // batch_size)
+    return int((-(-np.diff(split.set_examples) // batch_size)).sum())
 
 
 def iterate_test(
     split: Split, *, batch_size: int, shard: Shard
 ) -> Iterator[tuple[Batch, np.ndarray]]:
-    """Every example once, in order, with its index; the last batch is filled with blanks (-1)."""
-    for start in range(0, len(split.inputs), batch_size):
-        examples = np.arange(start, start + batch_size)
-        examples = shard.of(np.where(examples < len(split.inputs), examples, -1), batch_size)
-        real = examples[examples >= 0]
-        puzzles = np.searchsorted(split.puzzle_indices, real, side="right") - 1
-        yield _filled(split, _collate(split, real, puzzles), len(examples)), examples
+    """Every example once, in order, with its index; blanks (-1) fill the last batch of a set."""
+    bounds = split.set_examples.tolist()
+    for first, end in itertools.pairwise(bounds):
+        for start in range(first, end, batch_size):
+            examples = np.arange(start, start + batch_size, dtype=np.int32)
+            examples = shard.of(np.where(examples < end, examples, np.int32(-1)), batch_size)
+            real = examples[examples >= 0]
+            puzzles = np.searchsorted(split.puzzle_indices, real, side="right") - 1
+            yield _filled(split, _collate(split, real, puzzles), len(examples)), examples
 
 
 def _collate(split: Split, examples: np.ndarray, puzzles: np.ndarray) -> Batch:

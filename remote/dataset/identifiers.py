@@ -49,6 +49,10 @@ class Names(Sequence[str]):
         (symmetry,), (colours,) = decoded(np.array([code]))
         return augmented_name(name, int(symmetry), "".join(map(str, colours)))
 
+    def __iter__(self) -> Iterator[str]:
+        """All at once: a hundred times as fast as one after the other."""
+        return iter(json.loads(b"".join(self.as_json())))
+
     def as_json(self) -> Iterator[bytes]:
         """The text that `json.dumps` makes of all names, in pieces, without making each name."""
         yield json.dumps([BLANK] * self._first).encode()[:-1]

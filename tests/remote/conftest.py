@@ -59,3 +59,14 @@ def small_set(
     output = tmp_path_factory.mktemp("small") / "arc"
     assert build_from_pypi(output, "--num-aug", "2", "--max-puzzles", "4") == 0
     return output
+
+
+@pytest.fixture(scope="session")
+def small_compact_set(
+    build_from_pypi: Callable[..., int], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """The small set in its compact form."""
+    output = tmp_path_factory.mktemp("small") / "compact"
+    small = ["--num-aug", "2", "--max-puzzles", "4"]
+    assert build_from_pypi(output, *small, "--format", "compact") == 0
+    return output
