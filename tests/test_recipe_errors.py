@@ -155,7 +155,7 @@ def test_an_unknown_key_names_the_nearest() -> None:
 
 def test_an_unknown_key_like_no_other_lists_what_there_is() -> None:
     assert said(LEAST + "train:\n  run: x\n  qqq: 1\n") == (
-        "x.yaml:10: train.qqq is not a key of a recipe: train has run, expect"
+        "x.yaml:10: train.qqq is not a key of a recipe: train has run, loader, expect"
     )
 
 
