@@ -9,16 +9,14 @@ import fnmatch
 import gzip
 import hashlib
 import os
-import shutil
-import subprocess
 import tarfile
-import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, BinaryIO
 
+from gpurun import worktree
 from gpurun.errors import UsageError
 from gpurun.places import Places
 
@@ -32,7 +30,6 @@ SECRET = (
 )
 CLUTTER = (".git", "__pycache__", ".venv", "*.pyc", ".mypy_cache", ".ruff_cache", ".pytest_cache")
 NOT_SOURCE = ("data", "build", "dist", "runs", "wandb", "checkpoints", ".*")
-GIT_TIMEOUT_S = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +41,7 @@ class Item:
     bytes: int
     sha256: str
     executable: bool = False
+    link: str = ""  # of a link to a folder: where it points, relative to its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +57,11 @@ class Cargo:
 
     @property
     def manifest(self) -> str:
-        """What `sha256sum --check` reads on the box."""
-        return "".join(f"{item.sha256}  {item.name}\n" for item in self.files)
+        """What `sha256sum --check` reads on the box; links are comments to it."""
+        return "".join(
+            f"# {item.name} -> {item.link}\n" if item.link else f"{item.sha256}  {item.name}\n"
+            for item in self.files
+        )
 
     @property
     def digest(self) -> str:
@@ -73,7 +74,7 @@ class Cargo:
             with (
                 part.open("wb") as raw,
                 gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=raw, mtime=0) as out,
-                tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar,
+                tarfile.open(fileobj=out, mode="w", format=tarfile.GNU_FORMAT) as tar,
             ):
                 for item in self.files:
                     _add(tar, item)
@@ -112,7 +113,7 @@ def cargo(recipe: "Recipe", recipe_dir: Path | None = None, clones: Path | None 
 def _remote(root: Path) -> tuple[list[Item], list[str]]:
     """Source files of remote/: those git tracks, in a checkout; else all that were packaged."""
     names = sorted(_walked(root / "remote"))
-    tracked = None if root.name == "_bundle" else _git_files(root / "remote", "--cached")
+    tracked = None if root.name == "_bundle" else worktree.files(root / "remote", "--cached")
     files: list[Item] = []
     left: list[str] = []
     for name in names:
@@ -130,7 +131,9 @@ def _remote(root: Path) -> tuple[list[Item], list[str]]:
 
 def _shipped(ship: "Ship", base: Path, clones: Path, limit: int) -> tuple[list[Item], list[str]]:
     source = ship.git or ship.from_ or ""
-    folder = _cloned(ship.git, ship.pinned, clones) if ship.git else (base / source).resolve()
+    folder = (base / source).resolve()
+    if ship.git:
+        folder = worktree.cloned(ship.git, ship.pinned, clones)
     files: list[Item] = []
     left: list[str] = []
     size = 0
@@ -140,14 +143,17 @@ def _shipped(ship: "Ship", base: Path, clones: Path, limit: int) -> tuple[list[I
         if why := _stays(folder, path, name):
             left.append(f"{goes_to}: {why}")
             continue
-        size += path.stat().st_size
+        size += 0 if path.is_dir() else path.stat().st_size
         if size > limit:
             raise UsageError(
                 f"ship: {source} is over the {limit / 10**6:.0f} MB that are left of max_ship_mb: "
                 "ship less, or raise max_ship_mb in the recipe"
             )
-        files.append(_item(goes_to, path, os.access(path, os.X_OK)))
-    if not files:
+        if path.is_dir():
+            files.append(_link(goes_to, path))
+        else:
+            files.append(_item(goes_to, path, os.access(path, os.X_OK)))
+    if not any(not item.link for item in files):
         raise UsageError(f"ship: {source} holds no file that may travel: check its path")
     return files, left
 
@@ -155,7 +161,8 @@ def _shipped(ship: "Ship", base: Path, clones: Path, limit: int) -> tuple[list[I
 def _names(folder: Path) -> list[str]:
     """Files of a folder that its .gitignore allows; all of them outside a git work tree."""
     in_git = any((parent / ".git").exists() for parent in (folder, *folder.parents))
-    found = _git_files(folder, "--cached", "--others", "--exclude-standard") if in_git else set()
+    which = ("--cached", "--others", "--exclude-standard")
+    found = worktree.files(folder, *which) if in_git else set()
     if found is None:
         raise UsageError(
             f"ship: git cannot list {folder}, so what it ignores is not known: "
@@ -174,14 +181,17 @@ def _stays(folder: Path, path: Path, name: str) -> str:
         return "a cache or git's own"
     if not path.resolve().is_relative_to(folder.resolve()):
         return "a link that leads out of the folder"
-    return "" if path.is_file() else "not a regular file"
+    # A link to a file travels as that file, a link to a folder as a link.
+    return "" if path.is_file() or (path.is_symlink() and path.is_dir()) else "not a regular file"
 
 
 def _walked(folder: Path) -> set[str]:
     names: set[str] = set()
     for root, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if not _like(name, CLUTTER)]
-        names.update((Path(root) / name).relative_to(folder).as_posix() for name in files)
+        links = [name for name in folders if (Path(root) / name).is_symlink()]
+        found = (*files, *links)
+        names.update((Path(root) / name).relative_to(folder).as_posix() for name in found)
     return names
 
 
@@ -198,8 +208,17 @@ def _item(name: str, path: Path, executable: bool = False) -> Item:
         raise UsageError(f"{path}: cannot be read ({error.strerror}): check its mode") from error
 
 
+def _link(name: str, path: Path) -> Item:
+    """To a folder of the same code: absolute targets and chains of links become relative ones."""
+    return Item(name, path, 0, "", link=os.path.relpath(path.resolve(), path.parent.resolve()))
+
+
 def _add(tar: tarfile.TarFile, item: Item) -> None:
     entry = tarfile.TarInfo(item.name)
+    if item.link:
+        entry.type, entry.linkname, entry.mode = tarfile.SYMTYPE, item.link, 0o777
+        tar.addfile(entry)
+        return
     entry.size, entry.mode = item.bytes, 0o755 if item.executable else 0o644
     with item.path.open("rb") as file:
         read = _Digested(file)
@@ -219,62 +238,3 @@ class _Digested:
         block = self._file.read(count)
         self.sha256.update(block)
         return block
-
-
-def _cloned(url: str, commit: str, clones: Path) -> Path:
-    """The work tree of one commit, fetched once; a half-made clone is never seen."""
-    folder = clones / hashlib.sha256(f"{url} {commit}".encode()).hexdigest()[:20]
-    if folder.is_dir():
-        return folder
-    clones.mkdir(mode=0o700, parents=True, exist_ok=True)
-    half = Path(tempfile.mkdtemp(dir=clones))
-    try:
-        _git(half, ["init", "--quiet"])
-        try:
-            _git(half, ["fetch", "--quiet", "--depth=1", url, commit])
-        except _GitFailed:  # a server that gives out no single commits
-            _git(half, ["fetch", "--quiet", url, "+refs/*:refs/from/*"])
-        _git(half, ["checkout", "--quiet", "--detach", commit])
-        half.rename(folder)
-    except _GitFailed as error:
-        raise UsageError(f"ship: {url} at {commit[:12]} cannot be had from git: {error}") from error
-    except OSError:
-        if not folder.is_dir():  # else another process made it meanwhile
-            raise
-    finally:
-        shutil.rmtree(half, ignore_errors=True)
-    return folder
-
-
-class _GitFailed(Exception):
-    """Git's own last words."""
-
-
-def _git_files(folder: Path, *which: str) -> set[str] | None:
-    """Names that `git ls-files` gives, relative to the folder; None where git cannot say."""
-    try:
-        return set(_git(folder, ["ls-files", "-z", *which]).split("\0")) - {""}
-    except _GitFailed:
-        return None
-
-
-def _git(folder: Path, arguments: Iterable[str]) -> str:
-    """Git without prompts, hooks or a repository named by the environment."""
-    environ = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
-    environ |= {"GIT_TERMINAL_PROMPT": "0", "GIT_SSH_COMMAND": "ssh -oBatchMode=yes"}
-    safe = ["-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false"]
-    try:
-        done = subprocess.run(
-            ["git", "-C", str(folder), *safe, *arguments],
-            env=environ,
-            capture_output=True,
-            timeout=GIT_TIMEOUT_S,
-        )
-    except FileNotFoundError as error:
-        raise _GitFailed("git is not installed") from error
-    except subprocess.TimeoutExpired as error:
-        raise _GitFailed(f"no answer in {GIT_TIMEOUT_S} s") from error
-    if done.returncode:
-        words = done.stderr.decode(errors="replace").strip().splitlines()
-        raise _GitFailed(words[-1] if words else f"git exited {done.returncode}")
-    return os.fsdecode(done.stdout)

@@ -1,0 +1,163 @@
+"""The cargo onto a box: only what is not there yet travels, and what we no longer ship goes.
+
+What is there is asked of the box's own files, not of a note: files that somebody edited, or that a
+broken transfer left half, are sent again.  The note (`.gpurun/shipped`) only says what is ours to
+remove.  Nothing on the box is needed but sh, tar, xargs and sha256sum.
+"""
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from urllib.parse import quote_from_bytes, unquote_to_bytes
+
+from gpurun.bundle import Cargo, Item
+from gpurun.errors import PhaseFailed
+from gpurun.phases import KEEP
+from gpurun.shell import Shell
+
+LOOK_S = 120.0
+UNPACK_S = 600.0
+NOTE = f"{KEEP}/shipped"  # a line for each file: digest, kind, name in percent encoding
+
+_DIGEST = re.compile(r"([0-9a-f]{64})  \./(.+)")
+
+# Names come on stdin, so that none is a word of the command.
+_LOOK = (
+    f"mkdir -p {KEEP}\n[ ! -f {NOTE} ] || sed 's/^/=/' {NOTE}\nxargs -0 sha256sum 2>/dev/null || :"
+)
+# A folder that this leaves empty goes too.
+_REMOVE = """\
+xargs -0 sh -c '
+for name; do
+  rm -f "$name" || continue
+  folder=${name%/*}
+  while [ "$folder" != . ] && rmdir "$folder" 2>/dev/null; do folder=${folder%/*}; done
+done' sh
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """What one call changed on the box."""
+
+    files: int
+    removed: int
+    bytes: int  # as they travelled, compressed
+
+
+@dataclass(frozen=True, slots=True)
+class _There:
+    """What lies on the box."""
+
+    digests: dict[str, str]  # of files under names that a line of text can hold
+    noted: dict[str, str]  # name -> digest and kind, as they were shipped
+
+    def has(self, item: Item) -> bool:
+        if self.noted.get(item.name) != _mark(item):
+            return False
+        return not _readable(item) or self.digests.get(item.name) == item.sha256
+
+
+def bring(
+    shell: Shell, cargo: Cargo, archive_dir: Path, log: Callable[[str], None] = lambda _line: None
+) -> Brought:
+    """Make the box hold this cargo, and prove that it does.
+
+    `archive_dir` is a folder of ours for the archive, whose name depends on its contents: a
+    transfer that was cut goes on where it stopped, also for another process.  PhaseFailed: a
+    command on the box failed.  OSError: the archive did not arrive.
+    """
+    before = _look(shell, cargo)
+    missing = Cargo(tuple(item for item in cargo.files if not before.has(item)))
+    gone = sorted(before.noted.keys() - {item.name for item in cargo.files})
+    if not missing.files and not gone:
+        log(f"all {len(cargo.files)} files are on the box already")
+        return Brought(0, 0, 0)
+    if gone:
+        _do(shell, _REMOVE, "remove what is no longer shipped", stdin=_names(gone))
+    count = _send(shell, missing, archive_dir) if missing.files else 0
+    _note(shell, cargo)
+    log(
+        f"{len(missing.files)} of {len(cargo.files)} files sent ({count} bytes), "
+        f"{len(gone)} removed"
+    )
+    after = _look(shell, cargo)
+    if wrong := [item.name for item in cargo.files if not after.has(item)]:
+        raise PhaseFailed(
+            f"{len(wrong)} files are not on the box as they were sent ({wrong[0]!r} for one): "
+            "is its disk full?"
+        )
+    return Brought(len(missing.files), len(gone), count)
+
+
+def _look(shell: Shell, cargo: Cargo) -> _There:
+    """One round trip."""
+    lines: list[str] = []  # not the result's output: of a long list that keeps only the end
+    asked = [item.name for item in cargo.files if _readable(item)]
+    result = shell.run(_LOOK, timeout_s=LOOK_S, stdin=_names(asked), on_line=lines.append)
+    if not result.ok:
+        raise PhaseFailed(f"the box cannot be asked what it holds: {result.tail(3)}")
+    noted, digests = {}, {}
+    for line in lines:
+        if line.startswith("=") and len(words := line[1:].split(" ")) == 3:
+            name = unquote_to_bytes(words[2]).decode(errors="surrogateescape")
+            if _inside(name):
+                noted[name] = f"{words[0]} {words[1]}"
+        elif found := _DIGEST.fullmatch(line):
+            digests[found[2]] = found[1]
+    return _There(digests, noted)
+
+
+def _send(shell: Shell, missing: Cargo, archive_dir: Path) -> int:
+    """Bytes that travelled."""
+    archive_dir.mkdir(parents=True, exist_ok=True)
+    archive = archive_dir / f"ship-{missing.digest[:16]}.tar.gz"
+    target = f"{KEEP}/{archive.name}"
+    missing.write_tar(archive)
+    try:
+        shell.put(archive, target)
+        # -m: Python takes a file for unchanged that has the size and the time of its .pyc.
+        _do(shell, f"tar -xzmf {target} && rm {target}", "unpack the bundle")
+        return archive.stat().st_size
+    finally:
+        archive.unlink(missing_ok=True)
+
+
+def _note(shell: Shell, cargo: Cargo) -> None:
+    lines = "".join(f"{_mark(item)} {_encoded(item.name)}\n" for item in cargo.files)
+    text = f"cat > {NOTE}.tmp && mv {NOTE}.tmp {NOTE}"
+    _do(shell, text, "note what was shipped", stdin=lines)
+
+
+def _do(shell: Shell, text: str, says: str, stdin: str = "") -> None:
+    result = shell.run(text, timeout_s=UNPACK_S, stdin=stdin)
+    if not result.ok:
+        raise PhaseFailed(f"`{says}` exited {result.exited}: {result.tail(3)}")
+
+
+def _mark(item: Item) -> str:
+    if item.link:
+        return f"{hashlib.sha256(item.link.encode(errors='surrogateescape')).hexdigest()} l"
+    return f"{item.sha256} {'x' if item.executable else '-'}"
+
+
+def _readable(item: Item) -> bool:
+    """Whether sha256sum prints the name as it is; others are known by the note alone."""
+    return not item.link and item.name.isprintable() and "\\" not in item.name
+
+
+def _inside(name: str) -> bool:
+    """Whether a name that the box gives is one that we may have shipped."""
+    parts = PurePosixPath(name).parts
+    return bool(parts) and not name.startswith("/") and not {"..", KEEP} & set(parts)
+
+
+def _names(names: Iterable[str]) -> str:
+    """A leading dash or a space makes no difference after "./"."""
+    return "".join(f"./{name}\0" for name in names)
+
+
+def _encoded(name: str) -> str:
+    return quote_from_bytes(name.encode(errors="surrogateescape"))
