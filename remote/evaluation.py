@@ -109,13 +109,11 @@ def _results(
         # A rank that failed still takes part in the gathering, or the others would wait for it.
         states = ranks.gather((failures.get(index), votes))
         broken = next((failure for failure, _ in states if failure), None)
-        if broken is None:
-            parts = [part for _, part in states]
+        if broken is None and ranks.first:
+            name = f"evaluator_{evaluator.name}_step_{training.step}"
             with _noted(failures, index):
-                evaluator.take_over(parts if ranks.first else None)
-                if ranks.first:
-                    name = f"evaluator_{evaluator.name}_step_{training.step}"
-                    metrics |= evaluator.result(parts, Path(config.checkpoint_path) / name)
+                parts = [part for _, part in states]
+                metrics |= evaluator.result(parts, Path(config.checkpoint_path) / name)
         if failure := broken or failures.get(index):
             metrics[f"{evaluator.name}/failed"] = failure
     return metrics

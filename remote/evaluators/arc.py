@@ -9,12 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from remote.dataset.grids import NAME_SEPARATOR, parse_grid
-from remote.dataset.layout import read_json
+from remote.dataset.layout import open_names, read_json
 from remote.evaluators.originals import name_of, original_grids, rows_of
-from remote.evaluators.votes import Box, Votes, box_of, from_tensors, merge, ranked, to_tensors
+from remote.evaluators.votes import (
+    NONE,
+    Box,
+    Votes,
+    from_tensors,
+    joined,
+    of_all_ranks,
+    ranked,
+    to_tensors,
+)
 
 PLACEHOLDER = [[0]]  # what is handed in where there is no answer: the pair keeps its slot
 NOT_AUGMENTED = "t0" + NAME_SEPARATOR + "0123456789"
@@ -26,9 +34,14 @@ class ARC:
     OPTIONS = ("aggregated_voting", "pass_Ks", "submission_K")
 
     def __init__(self, data: Path, options: dict[str, Any]) -> None:
-        self._names: list[str] = read_json(data / "identifiers.json")
         puzzles: dict[str, dict] = read_json(data / "test_puzzles.json")
         self._puzzles = list(puzzles)
+        # Of 1.2 million names a tenth is asked for.
+        self._names = {
+            identifier: name
+            for identifier, name in enumerate(open_names(data))
+            if name.partition(NAME_SEPARATOR)[0] in puzzles
+        }
         self._pairs = [(name, pair) for name, puzzle in puzzles.items() for pair in puzzle["test"]]
         # Of two pairs with one input the first is voted for, and the second has its answers too.
         self._inputs = [(name, _name_of(pair["input"])) for name, pair in self._pairs]
@@ -36,13 +49,11 @@ class ARC:
         self._aggregated = bool(options.get("aggregated_voting", False))
         self._pass_ks = options.get("pass_Ks", [1, 2, 5, 10, 100, 1000])
         self._attempts = int(options.get("submission_K", 2))
-        self._round = 0
         self._box = Box()
+        self._earlier = NONE  # of the first rank; votes of evaluations before this one
 
     def begin(self) -> None:
-        self._round += 1
-        if not self._aggregated:
-            self._box = Box()
+        self._box = Box()
 
     def update(
         self,
@@ -54,7 +65,8 @@ class ARC:
         q_halt_logits: np.ndarray,
     ) -> None:
         """Rows whose example is negative are blanks.  inputs, preds: int [B, 900]."""
-        rows = np.flatnonzero(examples >= 0)
+        known = [identifier in self._names for identifier in puzzle_identifiers.tolist()]
+        rows = np.flatnonzero((examples >= 0) & known)
         names = [self._names[identifier] for identifier in puzzle_identifiers[rows].tolist()]
         bases, symmetries, undo = _augmentations(names)
         questions = original_grids(inputs[rows].astype(np.uint8), symmetries, undo)
@@ -63,7 +75,6 @@ class ARC:
         pairs = np.array([self._numbers.get(key, NO_PAIR) for key in keys], int)
         asked = np.flatnonzero(pairs != NO_PAIR)
         self._box.put(
-            round_number=self._round,
             examples=examples[rows][asked],
             pairs=pairs[asked],
             answers=[answers[row] for row in asked.tolist()],
@@ -71,13 +82,8 @@ class ARC:
         )
 
     def votes(self) -> Votes:
-        """What this rank has gathered."""
+        """What this rank has gathered in this evaluation."""
         return self._box.content()
-
-    def take_over(self, parts: list[Votes] | None) -> None:
-        """The first rank keeps everybody's votes for later evaluations, the others none."""
-        if self._aggregated:
-            self._box = box_of(merge(parts)) if parts else Box()
 
     @property
     def remembers(self) -> bool:
@@ -85,16 +91,16 @@ class ARC:
 
     def state(self) -> dict[str, Any]:
         """For a checkpoint, of the first rank."""
-        return {"round": self._round, "votes": to_tensors(self.votes())}
+        return to_tensors(self._earlier)
 
     def restore(self, state: dict[str, Any]) -> None:
-        self._round = state["round"]
-        votes: dict[str, Tensor] = state["votes"]
-        self._box = box_of(from_tensors(votes))
+        self._earlier = from_tensors(state)
 
     def result(self, parts: list[Votes], directory: Path) -> dict[str, float]:
-        """pass@K from the votes of all ranks; writes submission.json."""
-        votes = merge(parts)
+        """pass@K from the votes of all ranks; writes submission.json.  On the first rank."""
+        votes = of_all_ranks(parts)
+        if self._aggregated:
+            votes = self._earlier = joined([self._earlier, votes])
         answers = ranked(votes, len(self._pairs))
         places = {grid: place for place, grid in enumerate(votes.grids)}
         right: dict[str, list] = {name: [] for name in self._puzzles}  # each pair, at each K

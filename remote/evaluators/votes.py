@@ -11,36 +11,45 @@ import numpy as np
 import torch
 from torch import Tensor
 
-COLUMNS = {"rounds": np.int32, "examples": np.int32, "pairs": np.int32, "answers": np.int32}
-COLUMNS |= {"confidences": np.float64}
+COLUMNS = {"examples": np.int32, "pairs": np.int32, "answers": np.int32, "confidences": np.float64}
 
 
 @dataclass(frozen=True, slots=True)
 class Votes:
-    """N votes of one rank or of all; `answers` are places in `grids`, each of which is there once.
+    """N votes; `answers` are places in `grids`, each of which is there once.
 
     Plain values only, which travel between processes as they are.
     """
 
-    rounds: np.ndarray  # [N]: which evaluation
-    examples: np.ndarray  # [N]
-    pairs: np.ndarray  # [N]
-    answers: np.ndarray  # [N]
+    examples: np.ndarray  # int32 [N]
+    pairs: np.ndarray  # int32 [N]
+    answers: np.ndarray  # int32 [N]
     confidences: np.ndarray  # float64 [N]
     grids: list[bytes]
 
 
-def merge(parts: list[Votes]) -> Votes:
-    """All votes, in their order."""
+NONE = Votes(**{name: np.empty(0, kind) for name, kind in COLUMNS.items()}, grids=[])
+
+
+def of_all_ranks(parts: list[Votes]) -> Votes:
+    """Of one evaluation, in the order of the examples."""
+    votes = joined(parts)
+    order = np.argsort(votes.examples, kind="stable")
+    columns = {name: getattr(votes, name)[order] for name in COLUMNS}
+    return Votes(**columns, grids=votes.grids)
+
+
+def joined(parts: list[Votes]) -> Votes:
+    """One after the other."""
     places: dict[bytes, int] = {}
-    answers = []
+    columns: dict[str, list[np.ndarray]] = {name: [] for name in COLUMNS}
     for part in parts:
         here = [places.setdefault(grid, len(places)) for grid in part.grids]
-        answers.append(np.array(here, np.int32)[part.answers])
-    columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in COLUMNS}
-    columns["answers"] = np.concatenate(answers)
-    order = np.lexsort((columns["examples"], columns["rounds"]))
-    return Votes(**{name: column[order] for name, column in columns.items()}, grids=list(places))
+        for name, column in columns.items():
+            column.append(getattr(part, name))
+        columns["answers"][-1] = np.array(here, np.int32)[part.answers]
+    whole = {name: np.concatenate(column) for name, column in columns.items()}
+    return Votes(**whole, grids=list(places))
 
 
 def ranked(votes: Votes, pairs: int) -> list[np.ndarray]:
@@ -58,7 +67,7 @@ def ranked(votes: Votes, pairs: int) -> list[np.ndarray]:
 
 @dataclass(slots=True)
 class Box:
-    """Where votes are put, batch by batch."""
+    """Where one rank puts the votes of one evaluation, batch by batch."""
 
     _places: dict[bytes, int] = field(default_factory=dict)
     _batches: list[dict[str, np.ndarray]] = field(default_factory=list)
@@ -66,21 +75,15 @@ class Box:
     def put(
         self,
         *,
-        round_number: int,
         examples: np.ndarray,
         pairs: np.ndarray,
         answers: list[bytes],
         confidences: np.ndarray,
     ) -> None:
         places = self._places
-        numbers = [places.setdefault(answer, len(places)) for answer in answers]
-        batch = {
-            "rounds": np.full(len(answers), round_number),
-            "examples": examples,
-            "pairs": pairs,
-            "answers": np.array(numbers),
-            "confidences": confidences,
-        }
+        numbers = np.array([places.setdefault(answer, len(places)) for answer in answers])
+        batch = {"examples": examples, "pairs": pairs, "answers": numbers}
+        batch["confidences"] = confidences
         self._batches.append({name: batch[name].astype(kind) for name, kind in COLUMNS.items()})
 
     def content(self) -> Votes:
@@ -89,11 +92,6 @@ class Box:
             for name, kind in COLUMNS.items()
         }
         return Votes(**columns, grids=list(self._places))
-
-
-def box_of(votes: Votes) -> Box:
-    places = {grid: place for place, grid in enumerate(votes.grids)}
-    return Box(places, [{name: getattr(votes, name) for name in COLUMNS}])
 
 
 def to_tensors(votes: Votes) -> dict[str, Tensor]:

@@ -174,6 +174,7 @@ def test_votes_of_earlier_evaluations_count_only_if_asked_for(
     rows = np.arange(len(test_split.inputs))
     evaluator.begin()
     answer(evaluator, test_split, test_split.labels, np.full(len(rows), 5.0), rows)
+    evaluator.result([evaluator.votes()], tmp_path)
     (resumed,) = make([{"name": "arc@ARC", "aggregated_voting": aggregated}], small_set)
     torch.save(evaluator.state(), tmp_path / "votes")
     resumed.restore(torch.load(tmp_path / "votes", weights_only=True))
@@ -198,21 +199,21 @@ def test_blank_rows_have_no_vote(small_set: Path, test_split: Split) -> None:
     assert evaluator.votes().grids == []
 
 
-def test_votes_of_all_ranks_are_kept_by_the_first_one(
+def test_a_checkpoint_has_the_votes_of_all_ranks_and_whole_evaluations_only(
     small_set: Path, test_split: Split, tmp_path: Path
 ) -> None:
-    """Or a checkpoint, which the first rank writes, would hold its share of them only."""
+    """The first rank writes it; an evaluation that was cut off is made again."""
     options = [{"name": "arc@ARC", "aggregated_voting": True}]
     first, second = (make(options, small_set)[0] for _ in range(2))
     rows = np.arange(len(test_split.inputs))
     for rank, evaluator in enumerate((first, second)):
         evaluator.begin()
         answer(evaluator, test_split, test_split.labels, np.zeros(len(rows)), rows[rank::2])
-    parts = [first.votes(), second.votes()]
-    first.take_over(parts)
-    second.take_over(None)
-    assert len(second.votes().examples) == 0
-    kept = from_tensors(first.state()["votes"])
+    assert len(from_tensors(first.state()).examples) == 0
+    first.result([first.votes(), second.votes()], tmp_path)
+    first.begin()
+    answer(first, test_split, test_split.labels, np.zeros(len(rows)), rows[:3])
+    kept = from_tensors(first.state())
     assert kept.examples.tolist() == rows.tolist()
     assert len(kept.grids) == len(set(kept.grids))
 

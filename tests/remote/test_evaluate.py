@@ -88,7 +88,7 @@ def test_a_file_of_upstreams_is_evaluated_with_the_settings_given(
     state = torch.load(run / "step_3" / "state.pt", weights_only=True)
     flat = {f"_orig_mod.{name}": tensor for name, tensor in state["model"].items()}
     torch.save(flat, tmp_path / "step_72385")
-    assert evaluate([str(tmp_path / "step_72385"), *RUN[:7], f"data_paths=[{small_set}]"]) == 0
+    assert evaluate([str(tmp_path / "step_72385"), *RUN[:9], f"data_paths=[{small_set}]"]) == 0
     assert evaluation_in(tmp_path, 72385)["ARC/pass@1"] == 0.0
     assert (tmp_path / "evaluator_ARC_step_72385" / "submission.json").exists()
 
