@@ -1,4 +1,4 @@
-# Start a box: mounts as in a container, then its sshd as process 1.
+# Start a box: mounts as in a container, then sshd, or the systemd that starts it, as process 1.
 set -eu
 
 read_only() {
@@ -7,10 +7,12 @@ read_only() {
 }
 
 cd "$STATE/disk/root"
-mkdir -p proc sys dev run tmp
+mkdir -p proc sys dev run tmp var/tmp
+chmod 1777 var/tmp
 mount -t proc proc proc
 mount --bind "$STATE/boot_id" proc/sys/kernel/random/boot_id
 mount -t sysfs -o ro sysfs sys
+mount -t cgroup2 -o "$CGROUP_ACCESS" cgroup2 sys/fs/cgroup
 mount -t tmpfs -o mode=755 tmpfs dev
 for node in null zero random urandom tty full; do
   : >"dev/$node"
@@ -35,4 +37,8 @@ done
 if [ "$WORKSPACE" = read-only ]; then read_only workspace workspace; fi
 pivot_root . .
 umount -l .
+if [ "$INIT" = systemd ]; then
+  export container=other  # else it looks for hardware
+  exec chroot . /lib/systemd/systemd --unit=box.target --log-target=console --log-level=warning
+fi
 exec chroot . /usr/sbin/sshd -D -e -f /etc/ssh/box.conf

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import time
@@ -277,7 +276,7 @@ class Box:
             (self.state / file).unlink()
         keys.make_key(self.state / "host_key")
         furnish.host_key(self.root, self.state)
-        os.kill(self.init_pid, signal.SIGHUP)
+        self.sh("kill -HUP $(cat /run/sshd.pid)")
         self._wait_for_sshd()
 
     def _boot(self) -> None:

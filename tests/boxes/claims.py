@@ -59,11 +59,17 @@ class Claim:
 
 
 def claim() -> Claim:
-    """A box number that no living process has; what dead ones left is removed first."""
+    """A box number that no living process has; what dead ones left is removed first.
+
+    Numbers go round, so that none is taken again while somebody still looks for its last box.
+    """
     with _locked():
         _sweep()
         taken = {claim.index for claim in _claims()}
-        made = Claim(next(index for index in range(MOST) if index not in taken))
+        last = STATE / "last"
+        begin = int(last.read_text()) + 1 if last.exists() else 0
+        made = next(Claim(n % MOST) for n in range(begin, begin + MOST) if n % MOST not in taken)
+        last.write_text(str(made.index))
         made.folder.mkdir(mode=0o700)
         (made.folder / "owner").write_text(f"{os.getpid()} {start_ticks(os.getpid())}")
     return made

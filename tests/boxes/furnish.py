@@ -2,6 +2,7 @@
 
 import os
 import re
+import uuid
 from pathlib import Path
 
 from tests.boxes import minbase, registry
@@ -13,7 +14,7 @@ COMMANDS = ("usr/local/sbin", "usr/local/bin", "usr/sbin", "usr/bin")
 SSHD = """\
 Port 22
 HostKey /etc/ssh/box_host_key
-PidFile none
+PidFile /run/sshd.pid
 StrictModes no
 UsePAM no
 PasswordAuthentication {passwords}
@@ -24,6 +25,14 @@ UseDNS no
 MaxStartups 200:30:400
 MaxSessions 100
 """
+
+
+SYSTEMD = {
+    "box.target": "[Unit]\nDescription=A box\nRequires=box.service\nAfter=box.service\n",
+    "box.service": "[Unit]\nDescription=Its sshd\nDefaultDependencies=no\n"
+    "[Service]\nExecStart=/usr/sbin/sshd -D -e -f /etc/ssh/box.conf\n"
+    "KillMode=process\nTasksMax=infinity\n",
+}
 
 
 def lower(shape: Shape) -> Path:
@@ -113,6 +122,8 @@ def _workspace(root: Path, shape: Shape) -> None:
 
 
 def _network(root: Path, shape: Shape, index: str) -> None:
+    write(root, "etc/hostname", f"gpurun-box{index}\n")
+    write(root, "etc/machine-id", f"{uuid.uuid4().hex}\n")
     write(root, "etc/hosts", f"127.0.0.1 localhost gpurun-box{index}\n")
     write(root, "etc/resolv.conf", "")
     if shape.network == "internet":
@@ -130,6 +141,9 @@ def _sshd(root: Path, shape: Shape, state: Path) -> None:
         quoted = (f'"{name}={value}"' for name, value in sorted(variables.items()))
         settings += f"SetEnv {' '.join(quoted)}\n"
     write(root, "etc/ssh/box.conf", settings, 0o600)
+    if shape.systemd:
+        for unit, text in SYSTEMD.items():
+            write(root, f"etc/systemd/system/{unit}", text)
 
 
 def _gpu_commands(root: Path, shape: Shape, tables: Path) -> None:

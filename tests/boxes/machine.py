@@ -97,6 +97,8 @@ class Machine:
                     "SHM_MB": str(self.shape.shm_mb),
                     "SHARED": " ".join(str(path) for path in shared),
                     "WORKSPACE": self.shape.workspace,
+                    "INIT": "systemd" if self.shape.systemd else "sshd",
+                    "CGROUP_ACCESS": "rw" if self.shape.cgroups or self.shape.systemd else "ro",
                 },
                 stdin=subprocess.DEVNULL,
                 stdout=log,

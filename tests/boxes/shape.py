@@ -39,6 +39,8 @@ class Shape:
     disk_mb: int = 400_000
     workspace: Literal["own", "root's", "read-only", "none"] = "own"  # whose /workspace is
     without: tuple[str, ...] = ()  # commands that it lacks
+    systemd: bool = False  # process 1 is systemd, with sshd and nothing else to run
+    cgroups: bool = False  # root may make cgroups in /sys/fs/cgroup, as in a VM
     passwords: bool = False  # sshd asks for one, and none is right
     dmesg: Literal["nobody", "root", "anyone"] = "nobody"  # who may read it
     nvcc: str = ""  # the CUDA release of /usr/local/cuda/bin/nvcc, as "12.4"
@@ -60,6 +62,11 @@ WITHOUT_DRIVER = Shape(gpus=Fleet(failure=NO_DRIVER))
 WITHOUT_DEVICES = Shape(gpus=Fleet(failure=NO_DEVICES))
 WITHOUT_GPUS = Shape()
 UBUNTU_VM = Shape(
-    gpus=Fleet((H100_SXM,) * 4), user="ubuntu", workspace="none", shm_mb=16_384, dmesg="root"
+    gpus=Fleet((H100_SXM,) * 4),
+    user="ubuntu",
+    workspace="none",
+    systemd=True,
+    shm_mb=16_384,
+    dmesg="root",
 )
 FROM_NOTHING = Shape(gpus=Fleet((H100_SXM,) * 4), base="minbase", network="internet", shm_mb=16_384)
