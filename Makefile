@@ -1,18 +1,20 @@
-# test   everything that CI runs: lint, types, tests; makes its own environment
-# lint   ruff and mypy alone
-# wheel  the wheel and the sdist into dist/
-# bench  the figures of docs/decisions.md again
+# test     everything that CI runs: lint, types, tests; makes its own environments
+# lint     ruff and mypy alone
+# clients  the official clients of the emulated clouds, in an environment of their own
+# wheel    the wheel and the sdist into dist/
+# bench    the figures of docs/decisions.md again
 
 PYTHON ?= python3
 VENV := .venv-dev
 BIN := $(VENV)/bin
+CLIENTS := .venv-clients
 TORCH := 2.13.0
 TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
 WORKERS ?= 2
 
-.PHONY: test lint wheel bench clean
+.PHONY: test lint clients wheel bench clean
 
-test: $(VENV)/ready lint
+test: $(VENV)/ready clients lint
 	$(BIN)/python -m compileall -q gpurun provisioners
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
 
@@ -20,6 +22,8 @@ lint: $(VENV)/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+clients: $(CLIENTS)/ready
 
 wheel: $(VENV)/ready
 	$(BIN)/python -m build --no-isolation
@@ -38,5 +42,11 @@ $(VENV)/ready: pyproject.toml tests/debian-packages.txt
 	$(BIN)/python -m pip install --quiet --no-build-isolation --editable '.[train,test]'
 	touch $@
 
+# vastai and prime pin what gpurun leaves free: they never share its environment.
+$(CLIENTS)/ready: tests/clouds/official-clients.txt
+	$(PYTHON) -m venv $(CLIENTS)
+	$(CLIENTS)/bin/python -m pip install --quiet --requirement $<
+	touch $@
+
 clean:
-	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(CLIENTS) dist build .mypy_cache .ruff_cache .pytest_cache

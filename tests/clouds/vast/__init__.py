@@ -1,0 +1,1 @@
+"""The emulated Vast.ai."""

@@ -1,0 +1,289 @@
+"""What both clouds are: instances that live in time, each with a meter and a real machine.
+
+Facts that shape it: billing does not end with DELETE (a tail of up to 5.3 minutes was seen); what
+an account holds is not what a list shows (protocol 9); credit is the one hard cap, and both
+providers act by themselves when it is gone.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from tests.clouds.clock import Clock, Event, Timeline
+from tests.clouds.faults import Knobs, Setting
+from tests.clouds.hosts import Host, Hosts, Spec
+from tests.clouds.knobs import FAULTS
+from tests.clouds.meter import HOUR_S, ZERO, Meter
+
+BOOT_S = 0.6  # from create to running, when no knob says otherwise
+
+
+@dataclass(slots=True, kw_only=True)
+class Rental:
+    """Something rented, in any state, for ever: what is gone stays on the meter."""
+
+    id: str
+    label: str
+    spec: Spec
+    made_at: datetime
+    state: str
+    meter: Meter = field(default_factory=Meter)
+    alive: bool = True  # it exists, and bills or may bill again
+    foreign: bool = False  # not bought through the API: somebody else's, without a machine
+    ran: bool = False
+    gone_at: datetime | None = None
+    hidden_until: datetime | None = None
+    traffic_seen: tuple[int, int] = (0, 0)
+    machine: Future[Host] | None = None
+    plans: list[Event] = field(default_factory=list)
+
+    @property
+    def host(self) -> Host | None:
+        """Its machine, waited for; None if it has none (yet, or any more)."""
+        return self.machine.result() if self.machine is not None else None
+
+    def forget_plans(self) -> None:
+        for event in self.plans:
+            event.cancel()
+        self.plans.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One instance on the meter."""
+
+    id: str
+    label: str
+    state: str
+    billed_usd: Decimal
+    alive: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The meter of an account."""
+
+    instances: tuple[Line, ...]
+    billed_usd: Decimal
+    alive: int
+
+
+class World:
+    """One account at one provider.  Whoever calls in holds `lock`."""
+
+    provider: str
+    api_key: str
+    gone_state: str
+    happenings: Mapping[str, Callable[[Any, Setting], None]]
+
+    def __init__(self, clock: Clock, hosts: Hosts, credit_usd: Decimal) -> None:
+        self.lock = threading.RLock()
+        self.timeline = Timeline(clock)
+        self.knobs = Knobs(self.provider, FAULTS)
+        self.hosts = hosts
+        self.deposited_usd = credit_usd
+        self.rentals: list[Any] = []
+        self.api_port = 0
+        self.broken: BaseException | None = None
+        self._workers = ThreadPoolExecutor(max_workers=4, thread_name_prefix="machines")
+        self._exhaustion: Event | None = None
+        self._counted_lists: dict[str, int] = {}
+
+    # Time.
+
+    @property
+    def now(self) -> datetime:
+        return self.timeline.now
+
+    def settle(self) -> None:
+        """Catch up with the clock; a machine that could not be made breaks the cloud for good."""
+        if self.broken is not None:
+            raise RuntimeError("this cloud broke earlier") from self.broken
+        try:
+            self.timeline.settle()
+        except BaseException as error:
+            self.broken = error
+            raise
+
+    # Knobs.
+
+    def set_fault(self, name: str, values: Mapping[str, Any]) -> None:
+        setting = self.knobs.set(name, values)
+        for rental in list(self.rentals):
+            self._plan(rental, setting, since=self.now)
+        self.on_set(setting)
+
+    def clear_fault(self, name: str | None) -> None:
+        for setting in self.knobs.clear(name):
+            self.on_clear(setting)
+
+    def on_set(self, setting: Setting) -> None:
+        """A condition that acts at once when it is set."""
+
+    def on_clear(self, setting: Setting) -> None:
+        """What ends with a knob."""
+
+    def _plan_happenings(self, rental: Rental, since: str) -> None:
+        for setting in self.knobs.active():
+            if setting.fault.happens == since:
+                self._plan(rental, setting, since=self.now)
+
+    def _plan(self, rental: Rental, setting: Setting, since: datetime) -> None:
+        """Let an instance meet a knob, once, when the time comes and if the knob is still set."""
+        happens = setting.fault.happens
+        ready = {"made": rental.alive, "running": rental.alive and rental.ran, "gone": False}
+        if happens == "gone":
+            ready["gone"] = rental.gone_at is not None
+        if not ready.get(happens, False) or rental.foreign or not setting.concerns(rental.id):
+            return
+        mark = f"{rental.id} {rental.made_at}"
+
+        def meet() -> None:
+            if self.knobs.get(setting.fault.name) is setting and mark not in setting.met:
+                setting.met.add(mark)
+                if rental.alive or happens == "gone":
+                    self.happenings[setting.fault.name](rental, setting)
+
+        delay_s = setting["after_s"]
+        self.timeline.at(since + timedelta(seconds=delay_s), meet) if delay_s else meet()
+
+    # Life.
+
+    def add(self, rental: Rental) -> None:
+        """Something was rented."""
+        self.rentals.append(rental)
+        self._plan_happenings(rental, "made")
+
+    def make_machine(self, rental: Rental) -> None:
+        """Begin to make its machine; `Rental.host` waits for it."""
+        rental.machine = self._workers.submit(self.hosts.make, rental.spec, self.api_port)
+
+    def came_to_run(self, rental: Rental) -> None:
+        if not rental.ran:
+            rental.ran = True
+            self._plan_happenings(rental, "running")
+
+    def bill(self, rental: Rental, usd_per_hour: Mapping[str, Decimal]) -> None:
+        """From now on it bills like this."""
+        rental.meter.bill(self.now, usd_per_hour)
+        self._plan_exhaustion()
+
+    def end(self, rental: Rental) -> None:
+        """It is gone; the bill may run on for a tail."""
+        self.read_traffic(rental)
+        rental.forget_plans()
+        rental.alive = False
+        rental.gone_at = self.now
+        rental.state = self.gone_state
+        self.drop_machine(rental)
+        tail = self.knobs.get("tail_s")
+        if tail is None:
+            self.bill(rental, {})
+        else:
+            self.timeline.after(tail["seconds"], lambda: self.bill(rental, {}))
+        self._plan_happenings(rental, "gone")
+
+    def drop_machine(self, rental: Rental) -> None:
+        if rental.machine is not None:
+            rental.machine.result().destroy()
+            rental.machine = None
+
+    def read_traffic(self, rental: Rental) -> None:
+        """Charge what went over the network since the last time, where that is charged."""
+
+    def living(self) -> list[Any]:
+        return [rental for rental in self.rentals if rental.alive]
+
+    def find(self, instance_id: str) -> Any | None:
+        """The living instance with this id; the newest, where an id was given twice."""
+        found = [rental for rental in self.living() if rental.id == str(instance_id)]
+        return found[-1] if found else None
+
+    # What the account sees.
+
+    def hidden(self, rental: Rental) -> bool:
+        """Whether DELETE has only hidden it."""
+        return rental.hidden_until is not None and self.now < rental.hidden_until
+
+    def visible(self, rentals: Iterable[Any]) -> list[Any]:
+        """What a list shows of them, with every lie that is set."""
+        if self.knobs.hit("list_empty"):
+            return []
+        lag = self.knobs.get("list_lag_s")
+        listed = [
+            rental
+            for rental in rentals
+            if not self.hidden(rental)
+            and not (lag and self.now < rental.made_at + timedelta(seconds=lag["seconds"]))
+            and not self._flickers(rental)
+        ]
+        return [*listed, listed[0]] if listed and self.knobs.get("list_twins") else listed
+
+    def _flickers(self, rental: Rental) -> bool:
+        if self.knobs.of("flicker", instance_id=rental.id) is None:
+            return False
+        count = self._counted_lists.get(rental.id, 0)
+        self._counted_lists[rental.id] = count + 1
+        return count % 2 == 0
+
+    def hide(self, rental: Rental) -> bool:
+        """Whether a DELETE only hides it, or does nothing at all though it answers success."""
+        if self.knobs.hit("delete_lies", instance_id=rental.id):
+            return True
+        setting = self.knobs.hit("reappear_after_s", instance_id=rental.id)
+        if setting is not None:
+            rental.hidden_until = self.now + timedelta(seconds=setting["seconds"])
+        return setting is not None
+
+    # Money.
+
+    @property
+    def billed_usd(self) -> Decimal:
+        return sum((rental.meter.usd(self.now) for rental in self.rentals), ZERO)
+
+    @property
+    def credit_usd(self) -> Decimal:
+        if self.knobs.get("credit_zero"):
+            return ZERO
+        return self.deposited_usd - self.billed_usd
+
+    def out_of_credit(self) -> None:
+        """What the provider does to the instances when the credit is gone."""
+
+    def _plan_exhaustion(self) -> None:
+        if self._exhaustion is not None:
+            self._exhaustion.cancel()
+            self._exhaustion = None
+        rate = sum((rental.meter.usd_per_hour for rental in self.rentals), ZERO)
+        if rate > 0 and self.deposited_usd > self.billed_usd:
+            left_s = float((self.deposited_usd - self.billed_usd) / rate) * HOUR_S
+            if left_s < 366 * 24 * HOUR_S:
+                self._exhaustion = self.timeline.after(left_s, self.out_of_credit)
+
+    def reading(self) -> Reading:
+        """The meter now."""
+        for rental in self.living():
+            self.read_traffic(rental)
+        lines = tuple(
+            Line(each.id, each.label, each.state, each.meter.usd(self.now), each.alive)
+            for each in self.rentals
+        )
+        alive = sum(line.alive for line in lines)
+        return Reading(lines, sum((line.billed_usd for line in lines), ZERO), alive)
+
+    # The end.
+
+    def close(self) -> None:
+        """Destroy every machine."""
+        for rental in self.rentals:
+            rental.forget_plans()
+        self._workers.shutdown(wait=True, cancel_futures=True)
+        for rental in self.rentals:
+            if rental.machine is not None and not rental.machine.cancelled():
+                if rental.machine.exception() is None:
+                    rental.machine.result().destroy()
+                rental.machine = None
