@@ -16,7 +16,7 @@ Sign = Callable[[Found], Named | None]
 FULL_GB = 0.02
 _ERROR = re.compile(
     r"^(?:\[\w+\]:? ?)?(?P<error>[A-Za-z_][\w.]{0,80}(?:Error|Exception|Interrupt|Exit))"
-    r"(?:: (?P<text>.{0,300}))?$",
+    r"(?:: (?P<text>.*))?$",
     re.M,
 )
 _WATCHDOG = re.compile(
@@ -76,8 +76,8 @@ def no_answer_of_gpus(f: Found) -> Named | None:
     """`nvidia-smi` hangs or says that a GPU is lost."""
     said = f.gpus.trouble if f.gpus else ""
     lost = r"Unable to determine the device handle|No devices were found|has not answered for"
-    matched = re.search(f"(?:{lost}|couldn't communicate with the NVIDIA driver).*", said)
-    return {"said": plain(matched.group())} if matched else None
+    matched = re.search(f"{lost}|couldn't communicate with the NVIDIA driver", said)
+    return {"said": plain(said)} if matched else None
 
 
 def out_of_memory(f: Found) -> Named | None:

@@ -35,10 +35,13 @@ def main() -> None:
     processes = of_the_training()
     print("== environment names\n" + " ".join(environment_names(processes)))
     ask_for_dumps(processes)
+    seen = False
     for pid in sorted(processes, key=order)[:MOST_PROCESSES]:
         print(f"== process {pid} rank {environ(pid).get('RANK', '-')}: {words(pid)}")
         if time.monotonic() < until_s:
-            print(stacks(pid))
+            text = stacks(pid, may_install=not seen)
+            seen = seen or text.startswith("-- stack")
+            print(text)
         print("-- kernel\n" + kernel(pid), flush=True)
     copy_dumps(processes)
 
@@ -56,16 +59,16 @@ def of_the_training() -> set[int]:
     mark = environ(first).get("GPURUN_LABEL")
     if mark:  # workers outlive the process that started them
         found |= {pid for pid in parents if environ(pid).get("GPURUN_LABEL") == mark}
-    return found - {os.getpid()}
+    return found - {os.getpid(), os.getppid()}
 
 
-def stacks(pid: int) -> str:
+def stacks(pid: int, *, may_install: bool) -> str:
     """Of all its threads, by the gentlest means that works."""
     if "python" not in Path(executable(pid)).name:
         return "-- no stack: not Python"
     if catches(pid, signal.SIGUSR1) and (text := by_signal(pid)):
         return "-- stack by faulthandler\n" + text
-    return by_py_spy(pid)
+    return by_py_spy(pid, may_install=may_install)
 
 
 def by_signal(pid: int) -> str:
@@ -87,9 +90,9 @@ def by_signal(pid: int) -> str:
     return text if "most recent call first" in text else ""
 
 
-def by_py_spy(pid: int) -> str:
+def by_py_spy(pid: int, *, may_install: bool) -> str:
     """Needs ptrace, which many containers do not offer."""
-    program = py_spy(pid)
+    program = py_spy(pid, may_install=may_install)
     if program is None:
         return "-- no stack: faulthandler is not registered on SIGUSR1, and there is no py-spy"
     try:
@@ -108,11 +111,11 @@ def by_py_spy(pid: int) -> str:
     return "-- stack by py-spy\n" + done.stdout
 
 
-def py_spy(pid: int) -> str | None:
+def py_spy(pid: int, *, may_install: bool) -> str | None:
     """One that is here; else from the package index, where we may look into processes at all."""
     own = KEEP / "py-spy"
     found = shutil.which("py-spy", path=f"{os.environ.get('PATH', '')}:venv/bin:{own}/bin")
-    if found is None and not own.exists() and may_look_into(pid):
+    if found is None and may_install and not own.exists() and may_look_into(pid):
         own.mkdir()
         command = [sys.executable, "-m", "pip", "install", "-q", "--target", str(own), "py-spy<0.5"]
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):

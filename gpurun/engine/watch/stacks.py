@@ -1,6 +1,7 @@
 """Stacks of processes, as faulthandler and py-spy print them: where does each of them stand?"""
 
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -132,5 +133,6 @@ def _frame(line: str) -> Frame | None:
 
 
 def _is_library(file: str) -> bool:
-    inside = ("/site-packages/", "/dist-packages/", "/lib/python", "torch/", "<frozen")
-    return any(part in file for part in inside) or file.startswith("<")
+    inside = ("/site-packages/", "/dist-packages/", "/lib/python", "torch/", *LOADER_FILES)
+    first = file.split("/")[0].removesuffix(".py")  # py-spy names modules from their package on
+    return any(part in file for part in inside) or first in sys.stdlib_module_names

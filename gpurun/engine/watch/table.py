@@ -9,7 +9,7 @@ from gpurun.engine.watch.stalls import LATE_CURE, STALLS
 from gpurun.engine.watch.verdict import Row
 
 SHM = (
-    r"Bus error|SIGBUS|out of shared memory|unable to write to file </torch_"
+    r"[Bb]us error|SIGBUS|out of shared memory|unable to write to file </torch_"
     r"|No space left on device.{0,200}(?:/dev/shm|torch_\d)"
     r"|(?:/dev/shm|torch_\d).{0,200}No space left on device"
 )

@@ -23,7 +23,6 @@ class Found:
     oom_kills     processes that the kernel has killed for want of memory since it began
     broken_loss   no finite loss since some time
     disk_free_gb  on the disk of the run; None when not known
-    shm_free_mb   in /dev/shm
     """
 
     how: How
@@ -35,7 +34,6 @@ class Found:
     oom_kills: int = 0
     broken_loss: bool = False
     disk_free_gb: float | None = None
-    shm_free_mb: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

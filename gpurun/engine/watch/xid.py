@@ -6,7 +6,7 @@ Codes and meanings are those of NVIDIA's "Xid Errors" guide.
 import re
 from dataclasses import dataclass
 
-_XID = re.compile(r"Xid \(PCI:([0-9a-fA-F:.]+)\): (\d{1,4})")
+_XID = re.compile(r"(?<!S)Xid \(PCI:([0-9a-fA-F:.]+)\): (\d{1,4})")
 _SXID = re.compile(r"SXid \(PCI:([0-9a-fA-F:.]+)\): (\d{1,6}), (.{0,80})")
 _OFF_THE_BUS = re.compile(r"fallen off the bus")  # some drivers say it without a code
 OFF_THE_BUS = 79
