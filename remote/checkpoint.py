@@ -1,176 +1,265 @@
 """Checkpoints: directories `step_N` that appear whole or not at all.
 
-Each holds the weights, their average, the optimiser's moments, and the position in the data; and
-one file per rank with its carry and random states.  The box can vanish any second, so everything is
-written beside and renamed.
+`state.pt` has what all ranks share, `rank_R.pt` what each has of its own, `config.json` and
+`provenance.json` are for readers, `files.json` lists sizes and digests, `score.json` comes after
+the evaluation.  The box can vanish any second, so everything is written beside and renamed.
 """
 
+import hashlib
 import json
 import logging
 import os
 import shutil
-from dataclasses import asdict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from remote.config import PretrainConfig, to_dict
-from remote.models.act import Carry
+from remote.provenance import provenance
 from remote.ranks import Ranks
+from remote.resume import rank_state, restore_progress, restore_weights, shared_state
 from remote.training import Training
+from remote.weights import TABLE, CheckpointError, load_into, load_table, plain, read_file
+
+__all__ = ["CheckpointError", "find", "load", "rate", "save"]
 
 log = logging.getLogger(__name__)
-FORMAT = 1
-STATE = "state.pt"
-
-
-class CheckpointError(Exception):
-    """There is no such checkpoint, or it does not fit this model."""
+STATE, FILES, SCORE = "state.pt", "files.json", "score.json"
 
 
 def save(training: Training, config: PretrainConfig, ranks: Ranks, votes: dict) -> Path:
     """Called by all ranks.  `votes` is what evaluators keep from one evaluation to the next."""
     final = Path(config.checkpoint_path) / f"step_{training.step}"
     partial = final.with_name(final.name + ".tmp")
+    _together(ranks, final, lambda: _begin(partial) if ranks.first else None)
+    listed = _together(
+        ranks, final, lambda: _write(partial / f"rank_{ranks.rank}.pt", rank_state(training, ranks))
+    )
     if ranks.first:
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-    ranks.wait()
-    _save(partial / f"rank_{ranks.rank}.pt", _rank_state(training, ranks))
-    if ranks.first:
-        _save(partial / STATE, _shared_state(training, votes) | {"world_size": ranks.world_size})
-        (partial / "config.json").write_text(json.dumps(to_dict(config), indent=1))
-    ranks.wait()
-    if ranks.first:
-        if final.exists():
-            shutil.rmtree(final)
-        partial.rename(final)
-        log.info("saved %s", final)
-        _prune(final.parent, config.keep_last)
-    ranks.wait()
+        log.info("saving %s", final)
+
+    def finish() -> None:
+        state = shared_state(training, config, ranks, votes)
+        made_by = provenance(training.data_digest, training.optimizer_kind)
+        parts = [
+            *listed,
+            _write(partial / STATE, state),
+            _write_json(partial / "config.json", to_dict(config)),
+            _write_json(partial / "provenance.json", made_by),
+        ]
+        _write_json(
+            partial / FILES, {name: entry for part in parts for name, entry in part.items()}
+        )
+        _put(partial, final)
+        prune(final.parent, keep_last=config.keep_last, keep_best=config.keep_best)
+
+    _together(ranks, final, lambda: finish() if ranks.first else None)
     return final
 
 
-def load(training: Training, config: PretrainConfig, ranks: Ranks) -> dict:
-    """Continue where `load_checkpoint` left off; returns the evaluators' votes."""
-    path = find(config.load_checkpoint, Path(config.checkpoint_path))
+def load(
+    training: Training, config: PretrainConfig, ranks: Ranks, *, to_train: bool = True
+) -> dict:
+    """Continue where `load_checkpoint` left off; returns the evaluators' votes.
+
+    Without `to_train` only what evaluating needs: weights, average, step and votes.
+    """
+    path = _same_on_all(config, ranks)
     if path.is_file():
-        load_weights(training, _load(path, ranks.device))
-        training.share_weights()
+        weights = plain(read_file(path), path)
+        load_into(training.model, weights, path)
+        if config.arch.puzzle_emb_ndim and TABLE in weights:
+            table = weights[TABLE]
+            embedding = training.model.model.inner.puzzle_emb
+            load_table(embedding, [(0, table)], len(table), path)
+        if training.ema is not None:
+            training.ema.load(dict(training.model.named_parameters()))
         log.info("loaded weights only from %s: step, rates and data start anew", path)
         return {}
-    state = _load(path / STATE, ranks.device)
-    load_weights(training, state["model"])
-    if training.ema is not None and state["ema"] is not None:
-        training.ema.load(state["ema"])
-    elif training.ema is not None:
-        training.ema.load(dict(training.model.named_parameters()))
-        log.info("%s has no average: it starts from the weights", path)
-    if training.optimizer is not None and state["optimizer"] is not None:
-        training.optimizer.load_state_dict(state["optimizer"])
-    for name in ("step", "iteration", "batches_done"):
-        setattr(training, name, state[name])
-    if state["world_size"] == ranks.world_size:
-        _restore_rank(training, _load(path / f"rank_{ranks.rank}.pt", ranks.device))
-    else:
-        log.info("%s is of %d ranks: the carry starts anew", path, state["world_size"])
-    log.info("continuing from %s at step %d", path, training.step)
+    state = read_file(path / STATE)
+    restore_weights(training, config, state, path)
+    if to_train:
+        restore_progress(training, config, ranks, state, path)
+        log.info("continuing from %s at step %d", path, training.step)
     return state["votes"]
 
 
 def find(wanted: str, run: Path) -> Path:
-    """A step directory, or a file of weights, from what the user named."""
+    """A sound step directory, or a file of weights, from what the user named.
+
+    Of directories it is the newest sound one that is not after the one named.
+    """
     if wanted == "latest":
-        return _newest(run)
-    if wanted.isdigit() or wanted.startswith("step_"):
-        inside = run / f"step_{wanted.removeprefix('step_')}"
-        if inside.exists():
-            return inside
+        return _newest_sound(steps(run), run)
     path = Path(wanted)
-    if path.is_file() or (path / STATE).exists():
+    if wanted.isdigit() or (wanted.startswith("step_") and not path.exists()):
+        path = run / f"step_{wanted.removeprefix('step_')}"
+    if path.is_file():
         return path
+    if path.is_dir() and not _is_step(path):
+        return _newest_sound(steps(path), path)
     if path.is_dir():
-        return _newest(path)
-    raise CheckpointError(f"no checkpoint {wanted}, neither here nor in {run}")
+        before = [step for step in steps(path.parent) if _number(step) <= _number(path)]
+        return _newest_sound(before, path)
+    raise CheckpointError(
+        f"no checkpoint {wanted}, neither here nor in {run}; there is"
+        f" {', '.join(step.name for step in steps(run)) or 'none'}"
+    )
 
 
-def load_weights(training: Training, weights: dict[str, Any]) -> None:
-    """Ours or upstream's, compiled or not; a puzzle table of another size becomes its mean."""
-    weights = weights.get("model_state_dict", weights)
-    weights = {name.removeprefix("_orig_mod."): tensor for name, tensor in weights.items()}
-    own = training.model.state_dict()
-    table = "model.inner.puzzle_emb.weights"
-    if table in own and table in weights and own[table].shape != weights[table].shape:
-        log.info("the puzzle table has another size: every row starts as the mean of the old ones")
-        weights[table] = weights[table].mean(dim=0, keepdim=True).expand_as(own[table])
-    if missing := sorted(own.keys() - weights.keys()):
-        raise CheckpointError(f"the checkpoint has no {missing[0]} ({len(missing)} are missing)")
-    for name, tensor in own.items():
-        if tensor.shape != weights[name].shape:
-            shapes = f"{tuple(weights[name].shape)}, this model's {tuple(tensor.shape)}"
-            raise CheckpointError(f"the checkpoint's {name} is {shapes}")
-        tensor.copy_(weights[name])
+def rate(step: Path, metrics: Mapping[str, Any], config: PretrainConfig) -> None:
+    """Note how good a checkpoint turned out, and keep the best ones."""
+    value = metrics.get(config.best_metric, metrics.get("all/exact_accuracy"))
+    if isinstance(value, int | float) and step.is_dir():
+        _write_json(step / SCORE, {"metric": config.best_metric, "value": value})
+        prune(step.parent, keep_last=config.keep_last, keep_best=config.keep_best)
 
 
-def _shared_state(training: Training, votes: dict) -> dict[str, Any]:
-    return {
-        "format": FORMAT,
-        "step": training.step,
-        "iteration": training.iteration,
-        "batches_done": training.batches_done,
-        "model": training.model.state_dict(),
-        "ema": training.ema.shadow if training.ema else None,
-        "optimizer": training.optimizer.state_dict() if training.optimizer else None,
-        "puzzle_optimizer": {},  # SignSGD remembers nothing; the table is in the model
-        "votes": votes,
-    }
+def steps(run: Path) -> list[Path]:
+    """Checkpoints that were written to the end, oldest first."""
+    return sorted(filter(_is_step, run.glob("step_*")), key=_number)
 
 
-def _rank_state(training: Training, ranks: Ranks) -> dict[str, Any]:
-    cuda = ranks.device.type == "cuda"
-    return {
-        "carry": asdict(training.carry) if training.carry else None,
-        "rng": torch.get_rng_state(),
-        "cuda_rng": torch.cuda.get_rng_state(ranks.device) if cuda else None,
-    }
+def prune(run: Path, *, keep_last: int, keep_best: int) -> None:
+    """`keep_last` 0 keeps all."""
+    found = steps(run)
+    if not keep_last:
+        return
+    rated = [(score, step) for step in found if (score := _score(step)) is not None]
+    # Of equally good ones the newest.
+    rated.sort(key=lambda pair: (pair[0], _number(pair[1])), reverse=True)
+    kept = {*found[-keep_last:], *(step for _, step in rated[:keep_best])}
+    for step in found:
+        if step not in kept:
+            shutil.rmtree(step, ignore_errors=True)
 
 
-def _restore_rank(training: Training, state: dict[str, Any]) -> None:
-    training.carry = Carry(**state["carry"]) if state["carry"] else None
-    torch.set_rng_state(state["rng"].cpu())
-    if state["cuda_rng"] is not None and torch.cuda.is_available():
-        torch.cuda.set_rng_state(state["cuda_rng"].cpu())
+def _same_on_all(config: PretrainConfig, ranks: Ranks) -> Path:
+    """What rank 0 finds: another rank must not take another one."""
+    found: tuple[str, str] = ("", "")
+    if ranks.first:
+        _recover(Path(config.checkpoint_path))
+        try:
+            found = (str(find(config.load_checkpoint, Path(config.checkpoint_path))), "")
+        except CheckpointError as error:
+            found = ("", str(error))
+    path, problem = ranks.gather(found)[0]
+    if problem:
+        raise CheckpointError(problem)
+    return Path(path)
 
 
-def _newest(run: Path) -> Path:
-    if steps := _steps(run):
-        return steps[-1]
-    raise CheckpointError(f"no checkpoint in {run}")
+def _newest_sound(candidates: list[Path], where: Path) -> Path:
+    if not candidates:
+        raise CheckpointError(f"no checkpoint in {where}")
+    for step in reversed(candidates):
+        problem = _damage(step)
+        if problem is None:
+            return step
+        log.warning("%s is damaged (%s): the one before it is taken", step, problem)
+    raise CheckpointError(f"every checkpoint in {where} is damaged; the last was {candidates[0]}")
 
 
-def _steps(run: Path) -> list[Path]:
-    """Complete checkpoints, oldest first."""
-    found = [path for path in run.glob("step_*") if path.name[5:].isdigit()]
-    return sorted(found, key=lambda path: int(path.name[5:]))
+def _damage(step: Path) -> str | None:
+    """What differs from the list of its files."""
+    try:
+        listed = json.loads((step / FILES).read_text())
+        for name, entry in listed.items():
+            size = (step / name).stat().st_size
+            if size != entry["bytes"]:
+                return f"{name} has {size} bytes of {entry['bytes']}"
+            if _sha256(step / name) != entry["sha256"]:
+                return f"the content of {name} is not what was written"
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return f"{type(error).__name__}: {error}"
+    return None if STATE in listed else f"no {STATE}"
 
 
-def _prune(run: Path, keep: int) -> None:
-    for path in _steps(run)[:-keep] if keep else []:
-        if path.is_dir():
-            shutil.rmtree(path)
+def _is_step(path: Path) -> bool:
+    return path.name.startswith("step_") and path.name[5:].isdigit() and path.is_dir()
 
 
-def _save(path: Path, content: dict[str, Any]) -> None:
+def _number(step: Path) -> int:
+    return int(step.name[5:])
+
+
+def _score(step: Path) -> float | None:
+    try:
+        return float(json.loads((step / SCORE).read_text())["value"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _recover(run: Path) -> None:
+    """Of a run that was killed between the two renames of `_put`."""
+    for old in run.glob("step_*.old"):
+        if not old.with_suffix("").exists():
+            old.rename(old.with_suffix(""))
+
+
+def _begin(partial: Path) -> None:
+    _recover(partial.parent)
+    for leftover in partial.parent.glob("step_*.tmp"):  # of a run that was killed while saving
+        shutil.rmtree(leftover)
+    partial.mkdir(parents=True)
+
+
+def _put(partial: Path, final: Path) -> None:
+    """One of the same step is only put aside until this one is in place."""
+    _sync(partial)
+    old = final.with_name(final.name + ".old")
+    shutil.rmtree(old, ignore_errors=True)
+    if final.exists():
+        final.rename(old)
+    partial.rename(final)
+    _sync(final.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _together(ranks: Ranks, final: Path, act: Any) -> list[Any]:
+    """What `act` returns on each rank; if it fails on one, it has failed on all."""
+    problem, result = "", None
+    try:
+        result = act()
+    except OSError as error:
+        problem = str(error)
+    answers = ranks.gather((problem, result))
+    if problems := [problem for problem, _ in answers if problem]:
+        raise CheckpointError(
+            f"{final} was not saved: {problems[0]}; earlier checkpoints are untouched. Free some"
+            " space, or set checkpoint_path"
+        )
+    return [result for _, result in answers]
+
+
+def _write(path: Path, content: dict[str, Any]) -> dict[str, Any]:
     with path.open("wb") as file:
         torch.save(content, file)
         file.flush()
         os.fsync(file.fileno())
+    return {path.name: {"bytes": path.stat().st_size, "sha256": _sha256(path)}}
 
 
-def _load(path: Path, device: torch.device) -> dict[str, Tensor | Any]:
+def _write_json(path: Path, content: Any) -> dict[str, Any]:
+    partial = path.with_name(path.name + ".tmp")
+    with partial.open("w") as file:
+        json.dump(content, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.rename(path)
+    return {path.name: {"bytes": path.stat().st_size, "sha256": _sha256(path)}}
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sync(directory: Path) -> None:
+    handle = os.open(directory, os.O_RDONLY)
     try:
-        return torch.load(path, map_location=device, weights_only=True)
-    except FileNotFoundError as error:
-        raise CheckpointError(f"no file {path}") from error
+        os.fsync(handle)
+    finally:
+        os.close(handle)

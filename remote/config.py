@@ -55,9 +55,18 @@ class PretrainConfig:
     load_checkpoint: str | None = None  # a step or run directory, a file, `latest`, a step number
     eval_save_outputs: list[str] = field(default_factory=list)
 
-    keep_last: int = 2  # ours: newest so many are kept; 0 keeps all
-    log_interval: int = 1  # ours: steps between reports
-    device: str = "auto"  # ours: cuda if there is one
+    # From here on, ours.
+    keep_last: int = 2  # newest checkpoints that are kept; 0 keeps all
+    keep_best: int = 1  # and the best ones by best_metric
+    best_metric: str = "ARC/pass@1"  # of the evaluation; without it, all/exact_accuracy
+    checkpoint_every_n_steps: int | None = None  # besides those at evaluations
+    checkpoint_minutes: float = 30.0  # and so long after the last one; 0: never
+    log_interval: int | None = None  # steps between reports; None: 1 on a CPU, 10 on a GPU
+    hang_minutes: float = 15.0  # without a step, all stacks are shown and the run ends; 0: never
+    device: str = "auto"  # cuda if there is one
+    compile: bool | None = None  # None: on a GPU, unless DISABLE_COMPILE is set
+    cuda_graph: bool = False  # replay whole steps; for batches of few rows; one GPU only
+    shard_puzzle_emb: bool = True  # over the ranks; exact
 
     @property
     def epochs_per_iteration(self) -> int:
@@ -74,14 +83,17 @@ class PretrainConfig:
 
     def settle(self) -> None:
         """Derive what was left open; refuse what cannot be."""
-        for name in ("global_batch_size", "epochs", "log_interval"):
+        for name in ("global_batch_size", "epochs"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1")
-        for name in ("eval_interval", "max_steps"):
+        for name in ("eval_interval", "max_steps", "log_interval", "checkpoint_every_n_steps"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, or null")
         if len(self.data_paths) != 1 or len(self.data_paths_test) > 1:
             raise ConfigError("data_paths must name one dataset, data_paths_test at most one")
+        for name in ("keep_last", "keep_best", "checkpoint_minutes", "hang_minutes"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name} must not be negative")
         if self.seed < 0:
             raise ConfigError("seed must not be negative")
         self.arch.settle()

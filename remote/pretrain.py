@@ -26,6 +26,11 @@ from remote.report import Report
 from remote.training import Training
 
 log = logging.getLogger(__name__)
+SAVE, STOP = 1, 2  # what one rank asks of all after a step; the greater one wins
+
+
+class NotFinite(Exception):
+    """A loss or gradient that no optimiser should see."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -45,6 +50,9 @@ def main(argv: list[str] | None = None) -> int:
     except (ConfigError, DatasetError, checkpoint.CheckpointError) as error:
         print(f"pretrain: {error}", file=sys.stderr)
         return 2
+    except NotFinite as error:
+        print(f"pretrain: {error}", file=sys.stderr)
+        return 1
     return 0
 
 
@@ -69,6 +77,9 @@ class Run:
             for evaluator in self._evaluators:
                 if ranks.first and evaluator.name in votes:
                     evaluator.restore(votes[evaluator.name])
+        self._log_interval = config.log_interval or (10 if ranks.device.type == "cuda" else 1)
+        self._saved_step = self._training.step if config.load_checkpoint else -1
+        self._saved_s = time.monotonic()
         self._report = Report(config, plan.total_steps, speaks=ranks.first)
 
     def train(self) -> None:
@@ -77,29 +88,25 @@ class Run:
             log.info("\n".join(describe(config, self._plan, self._ranks)))
         with contextlib.closing(self._report), _on_sigterm(self._ask_to_stop):
             while training.iteration <= config.iterations:
-                resumed_at_its_end = not self._train_iteration()
+                self._train_iteration()
                 if self._stop:
-                    self._save()
-                    self._report.event("stopped", training.step)
-                    return
+                    return self._end_early()
                 finished = (
                     training.iteration == config.iterations
                     or training.step >= self._plan.total_steps
                 )
                 # Before the evaluation, which may fail or be cut off: the steps are safe.
-                if (finished or config.checkpoint_every_eval) and not resumed_at_its_end:
+                if finished or config.checkpoint_every_eval:
                     self._save()
                 if training.iteration > config.min_eval_interval and not self._evaluate():
-                    self._report.event("stopped", training.step)
-                    return
+                    return self._end_early()
                 if finished:
                     break
                 training.iteration += 1
                 training.batches_done = 0
             self._report.event("finished", training.step)
 
-    def _train_iteration(self) -> bool:
-        """Whether there was anything left to train on."""
+    def _train_iteration(self) -> None:
         training, config = self._training, self._config
         iteration = iteration_of(config, self._plan.train, training.iteration)
         counts = self._ranks.gather(len(iteration))
@@ -107,19 +114,37 @@ class Run:
             raise DatasetError(f"the ranks see different data: {counts} batches")
         batches = iteration.batches(self._ranks.shard, skip=training.batches_done)
         self._report.begin(training.step)
-        before = training.step
         with contextlib.closing(prefetched(batches)) as ready:
             for batch in ready:
                 if training.step >= self._plan.total_steps:
                     break
                 training.train_on(batch)
                 last = training.step == self._plan.total_steps
-                if training.step % config.log_interval == 0 or last:
-                    self._report.step(training.step, training.lr, training.take_metrics())
-                if self._ranks.any(flag=self._stop):
+                if training.step % self._log_interval == 0 or last:
+                    self._report_step()
+                asked = self._ranks.most(STOP if self._stop else SAVE if self._save_is_due() else 0)
+                if asked == STOP:
                     self._stop = True
                     break
-        return training.step > before
+                if asked == SAVE:
+                    self._save()
+
+    def _report_step(self) -> None:
+        if bad := self._training.bad_steps():
+            self._stop_at_bad_step(bad)
+        training = self._training
+        self._report.step(training.step, training.lr, training.take_metrics())
+
+    def _stop_at_bad_step(self, bad: int) -> None:
+        training = self._training
+        training.forget_bad_steps(bad)
+        path = self._save()
+        self._report.event("not finite", training.step + 1)
+        raise NotFinite(
+            f"the loss or a gradient of step {training.step + 1} is not finite (NaN or infinite);"
+            f" nothing of that step was kept, and {path} is the state before it. Go on from it"
+            f" with load_checkpoint={path} and a lower lr, or arch.forward_dtype=float32"
+        )
 
     def _evaluate(self) -> bool:
         """False if it was asked to stop."""
@@ -139,12 +164,32 @@ class Run:
             return False
         metrics["eval_s"] = time.monotonic() - began_s
         self._report.event("eval", self._training.step, metrics)
+        if self._ranks.first:
+            path = Path(self._config.checkpoint_path) / f"step_{self._training.step}"
+            checkpoint.rate(path, metrics, self._config)
         return True
 
-    def _save(self) -> None:
-        votes = {e.name: e.state() for e in self._evaluators if e.remembers}
-        path = checkpoint.save(self._training, self._config, self._ranks, votes)
-        self._report.event("checkpoint", self._training.step, {"path": str(path)})
+    def _end_early(self) -> None:
+        self._save()
+        self._report.event("stopped", self._training.step)
+
+    def _save_is_due(self) -> bool:
+        """By steps for all ranks alike, by the clock for the one whose clock says so first."""
+        every, minutes = self._config.checkpoint_every_n_steps, self._config.checkpoint_minutes
+        if every and self._training.step % every == 0:
+            return True
+        return bool(minutes) and time.monotonic() - self._saved_s >= 60 * minutes
+
+    def _save(self) -> Path:
+        training = self._training
+        path = Path(self._config.checkpoint_path) / f"step_{training.step}"
+        if self._saved_step != training.step or not path.exists():
+            votes = {e.name: e.state() for e in self._evaluators if e.remembers}
+            path = checkpoint.save(training, self._config, self._ranks, votes)
+            self._saved_step = training.step
+            self._report.event("checkpoint", training.step, {"path": str(path)})
+        self._saved_s = time.monotonic()
+        return path
 
     def _ask_to_stop(self) -> None:
         self._stop = True

@@ -68,11 +68,15 @@ class Ranks:
         return values
 
     def any(self, *, flag: bool) -> bool:
+        return bool(self.most(int(flag)))
+
+    def most(self, value: int) -> int:
+        """The greatest value of all ranks, on all ranks."""
         if self.control is None:
-            return flag
-        shared = torch.tensor([int(flag)])
+            return value
+        shared = torch.tensor([value])
         dist.all_reduce(shared, op=dist.ReduceOp.MAX, group=self.control)
-        return bool(shared.item())
+        return int(shared.item())
 
     def wait(self) -> None:
         if self.control is not None:

@@ -1,4 +1,10 @@
-"""The state of a run, and one step of it."""
+"""The state of a run, and one step of it.
+
+Nothing in a step waits for the device: metrics add up there, and a step whose loss or gradient is
+not finite changes nothing, nor does any after it.  The host learns of both at the next report.
+"""
+
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -8,13 +14,25 @@ from remote.dataset.batches import Batch
 from remote.dataset.layout import Split
 from remote.models.act import Carry, exploration
 from remote.models.build import build_model
-from remote.optim.adam_atan2 import adam_atan2
+from remote.models.compiled import compile_model
+from remote.optim.adam_atan2 import MOMENTS, adam_atan2
 from remote.optim.ema import EMA
+from remote.optim.flat import Flat
 from remote.optim.schedule import lr_share
 from remote.optim.sign_sgd import SignSGD
+from remote.provenance import data_digest
 from remote.ranks import Ranks
 
 SUMS_OVER_ROWS = ("lm_loss", "q_halt_loss", "q_continue_loss")  # the others: over finished rows
+
+
+@dataclass(slots=True)
+class Sums:
+    """Metrics since the last report: float64 on the device, of this rank's rows."""
+
+    names: list[str]
+    values: Tensor
+    steps: int
 
 
 class Training:
@@ -24,14 +42,17 @@ class Training:
         self, config: PretrainConfig, split: Split, ranks: Ranks, *, schedule_steps: int
     ) -> None:
         self._config, self._ranks, self._schedule_steps = config, ranks, schedule_steps
+        self.data_digest = data_digest(split)
         torch.manual_seed(config.seed + ranks.rank)
-        self.model = build_model(config, split, ranks.device)
+        self.model = build_model(config, split, ranks.device, ranks)
         self.share_weights()
-        self.parameters = list(self.model.parameters())
-        self.optimizer = None
-        if not config.freeze_weights:
-            self.optimizer = adam_atan2(
-                self.parameters,
+        self.flat = Flat(self.model)
+        self.optimizer, self.optimizer_kind = None, "none: the weights are frozen"
+        if config.freeze_weights:
+            self.model.requires_grad_(requires_grad=False)
+        else:
+            self.optimizer, self.optimizer_kind = adam_atan2(
+                self.flat.vectors,
                 betas=(config.beta1, config.beta2),
                 weight_decay=config.weight_decay,
             )
@@ -42,40 +63,58 @@ class Training:
                 weight_decay=config.puzzle_emb_weight_decay,
                 ranks=ranks,
             )
-        self.ema = EMA(self.model, config.ema_rate) if config.ema else None
+        self.ema = EMA(self.flat, config.ema_rate) if config.ema else None
+        compile_model(self.model, config, ranks.device)
         self.carry: Carry | None = None
         self.step = 0
         self.iteration = 1  # counts from 1
         self.batches_done = 0  # of this iteration
-        self.lr = 0.0
-        self._names: list[str] = []
-        self._sums: Tensor | None = None
-        self._summed_steps = 0
+        self.sums: Sums | None = None
+        self._ok = torch.ones((), dtype=torch.bool, device=ranks.device)
+        self._good_steps = torch.zeros((), dtype=torch.int64, device=ranks.device)
+        self._steps_asked = 0  # of which those are the good ones
+
+    @property
+    def lr(self) -> float:
+        return self._config.lr * self._lr_share()
 
     def train_on(self, batch: Batch) -> None:
         """One optimiser step on this rank's rows of a global batch."""
         self.step += 1
         self.batches_done += 1
+        self._steps_asked += 1
         on_device = to_device(batch, self._ranks.device)
         self.model.train()
         if self.carry is None:
             self.carry = self.model.model.initial_carry(on_device)
-        self.carry, loss, metrics, _ = self.model(self.carry, on_device, self._least_steps())
+        carry, loss, metrics, _ = self.model(self.carry, on_device, self._least_steps())
         (loss / self._config.global_batch_size).backward()
-        self._optimise()
+        self._optimise(loss.detach())
+        self.carry = carry.where(self._ok, self.carry)
         self._count(metrics)
 
     def take_metrics(self) -> dict[str, float]:
         """Means since the last call, over all ranks: one wait for the device."""
-        sums = self._ranks.sum(self._sums).tolist()
-        metrics = dict(zip(self._names, sums, strict=True))
-        rows = self._summed_steps * self._config.global_batch_size
-        self._sums, self._summed_steps = None, 0
-        return means(metrics, rows)
+        sums, self.sums = self.sums, None
+        totals = dict(zip(sums.names, self._ranks.sum(sums.values).tolist(), strict=True))
+        return means(totals, sums.steps * self._config.global_batch_size)
+
+    def bad_steps(self) -> int:
+        """Steps, the last ones, that changed nothing since one was not finite; waits."""
+        return self._steps_asked - int(self._good_steps)
+
+    def forget_bad_steps(self, count: int) -> None:
+        """Position and carry are again those of the last good step."""
+        self.step -= count
+        self.batches_done -= count
+        self._steps_asked -= count
 
     def share_weights(self) -> None:
-        """Every rank has what rank 0 has."""
-        self._ranks.broadcast([*self.model.parameters(), *self.model.buffers()])
+        """Every rank has what rank 0 has, but for a puzzle table that is split over them."""
+        table = getattr(self.model.model.inner, "puzzle_emb", None)
+        split = table.weights if table is not None and table.is_split else None
+        shared = [*self.model.parameters(), *self.model.buffers()]
+        self._ranks.broadcast(tensor for tensor in shared if tensor is not split)
 
     def _least_steps(self) -> Tensor:
         batch_size = self._config.global_batch_size
@@ -84,35 +123,66 @@ class Training:
         )
         return torch.from_numpy(self._ranks.shard.of(drawn, batch_size)).to(self._ranks.device)
 
-    def _optimise(self) -> None:
-        config = self._config
-        share = lr_share(
+    def _lr_share(self) -> float:
+        return lr_share(
             self.step,
-            warmup_steps=config.lr_warmup_steps,
+            warmup_steps=self._config.lr_warmup_steps,
             total_steps=self._schedule_steps,
-            min_ratio=config.lr_min_ratio,
+            min_ratio=self._config.lr_min_ratio,
         )
-        self.lr = config.lr * share
-        if self.puzzle_optimizer is not None:
-            self.puzzle_optimizer.step(config.puzzle_emb_lr * share)
+
+    @torch.no_grad()
+    def _optimise(self, loss: Tensor) -> None:
+        gathered = self.puzzle_optimizer.gather() if self.puzzle_optimizer else None
+        self.flat.sum_over(self._ranks, loss)
+        self._ok &= self.flat.all_finite()
+        if gathered is not None:
+            self._ok &= gathered[1].sum().isfinite()
+            self.puzzle_optimizer.step(
+                self._config.puzzle_emb_lr * self._lr_share(), gathered, self._ok
+            )
         if self.optimizer is not None:
-            self._ranks.sum_gradients(self.parameters)
+            changed = self._changed()
+            before = [tensor.clone() for tensor in changed]
             for group in self.optimizer.param_groups:
                 group["lr"] = self.lr
             self.optimizer.step()
-        self.model.zero_grad(set_to_none=True)
-        if self.ema is not None:
-            self.ema.update()
+            if self.ema is not None:
+                self.ema.update()
+            for now, then in zip(changed, before, strict=True):
+                now.copy_(torch.where(self._ok, now, then))
+        self.flat.zero_grad()
+        self._good_steps += self._ok
 
+    def _changed(self) -> list[Tensor]:
+        """Everything that an optimiser step writes, but for the puzzle table."""
+        states = [self.optimizer.state[vector] for vector in self.flat.vectors]
+        moments = [state[name] for state in states for name in (*MOMENTS, "step")]
+        return [
+            *(v.data for v in self.flat.vectors),
+            *moments,
+            *(self.ema.vectors if self.ema else []),
+        ]
+
+    @torch.no_grad()
     def _count(self, metrics: dict[str, Tensor]) -> None:
-        self._names = list(metrics)
         values = torch.stack([value.detach().double() for value in metrics.values()])
-        self._sums = values if self._sums is None else self._sums + values
-        self._summed_steps += 1
+        values = torch.where(self._ok, values, 0)
+        if self.sums is None:
+            self.sums = Sums(list(metrics), values, 1)
+        else:
+            self.sums.values += values
+            self.sums.steps += 1
 
 
 def to_device(batch: Batch, device: torch.device) -> dict[str, Tensor]:
-    return {name: torch.from_numpy(array).to(device) for name, array in batch.items()}
+    """Without waiting for the device, where that is another one."""
+    tensors = {name: torch.from_numpy(array) for name, array in batch.items()}
+    if device.type != "cuda":
+        return {name: tensor.to(device) for name, tensor in tensors.items()}
+    return {
+        name: tensor.pin_memory().to(device, non_blocking=True) for name, tensor in tensors.items()
+    }
 
 
 def means(sums: dict[str, float], rows: int) -> dict[str, float]:

@@ -26,6 +26,15 @@ class Carry:
     halted: Tensor  # bool (B,): gets a new example at the next step
     data: State  # inputs, labels, puzzle_identifiers of the present examples
 
+    def where(self, ok: Tensor, other: "Carry") -> "Carry":
+        """This carry where `ok` (bool ()), else the other one; nothing waits for the device."""
+        return Carry(
+            state={n: torch.where(ok, z, other.state[n]) for n, z in self.state.items()},
+            steps=torch.where(ok, self.steps, other.steps),
+            halted=torch.where(ok, self.halted, other.halted),
+            data={n: torch.where(ok, rows, other.data[n]) for n, rows in self.data.items()},
+        )
+
 
 def exploration(arch: Arch, *, seed: int, step: int, rows: int) -> np.ndarray:
     """Some rows must reach a random step, so that later steps are learnt too: int32 (rows,).

@@ -7,11 +7,15 @@ from remote.dataset.layout import Split
 from remote.models.act import ACT, ACTLossHead
 from remote.models.trm import TRM
 from remote.models.urm import URM
+from remote.ranks import Ranks
 
 CORES = {"trm": TRM, "urm": URM}
 
 
-def build_model(config: PretrainConfig, split: Split, device: torch.device) -> ACTLossHead:
+def build_model(
+    config: PretrainConfig, split: Split, device: torch.device, ranks: Ranks | None = None
+) -> ACTLossHead:
+    """With `ranks`, each has a part of the puzzle table if `shard_puzzle_emb` says so."""
     core = CORES[config.arch_name](
         config.arch,
         vocab_size=split.vocab_size,
@@ -19,6 +23,9 @@ def build_model(config: PretrainConfig, split: Split, device: torch.device) -> A
         num_puzzle_identifiers=split.num_puzzle_identifiers,
         dtype=forward_dtype(config, device),
     )
+    shares = config.shard_puzzle_emb and config.arch.puzzle_emb_ndim and ranks is not None
+    if shares and 1 < ranks.world_size <= split.num_puzzle_identifiers:
+        core.puzzle_emb.split_over(ranks)  # before it moves to a GPU without room for all of it
     return ACTLossHead(ACT(core), config.arch.loss.loss_type).to(device)
 
 

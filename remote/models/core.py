@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from remote.arch import Arch
+from remote.models.blocks import run
 from remote.models.layers import (
     CastedEmbedding,
     CastedLinear,
@@ -43,6 +44,7 @@ class Core(nn.Module):
         self.config = config
         width = config.hidden_size
         self._dtype = dtype
+        self.run = run  # or a compiled form of it
         self._prefix = config.puzzle_emb_len
         self._scale = width**0.5
         self.length = seq_len + self._prefix

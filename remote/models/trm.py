@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from remote.arch import TRMConfig
-from remote.models.blocks import Block, run
+from remote.models.blocks import Block
 from remote.models.core import Core, State
 from remote.models.layers import Turns
 
@@ -45,15 +45,15 @@ class TRM(Core):
     def _round(
         self, z_H: Tensor, z_L: Tensor, question: Tensor, turns: Turns | None
     ) -> tuple[Tensor, Tensor]:
+        layers = self.L_level.layers
         for _ in range(self.config.L_cycles):
-            z_L = self.L_level(z_L, z_H + question, turns)
-        return self.L_level(z_H, z_L, turns), z_L
+            z_L = self.run(layers, z_L, (z_H, question), turns)
+        return self.run(layers, z_H, (z_L,), turns), z_L
 
 
 class Stack(nn.Module):
+    """Only a place for the layers, where checkpoints have them."""
+
     def __init__(self, config: TRMConfig, length: int) -> None:
         super().__init__()
         self.layers = nn.ModuleList(Block(config, length) for _ in range(config.L_layers))
-
-    def forward(self, state: Tensor, injection: Tensor, turns: Turns | None) -> Tensor:
-        return run(self.layers, state, injection, turns)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from remote.arch import URMConfig
-from remote.models.blocks import Block, run
+from remote.models.blocks import Block
 from remote.models.core import Core, State
 
 
@@ -37,7 +37,7 @@ class URM(Core):
         hidden, turns = state["hidden"], self.turns()
         with torch.no_grad():
             for _ in range((self.config.H_cycles - 1) * self.config.L_cycles):
-                hidden = run(self.layers, hidden, question, turns)
+                hidden = self.run(self.layers, hidden, (question,), turns)
         for _ in range(self.config.L_cycles):
-            hidden = run(self.layers, hidden, question, turns)
+            hidden = self.run(self.layers, hidden, (question,), turns)
         return {"hidden": hidden}

@@ -5,84 +5,129 @@ adam-atan2-pytorch, which scales by 1.27 and corrects the first moment inside th
 """
 
 import logging
-import math
 from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 
 log = logging.getLogger(__name__)
+MOMENTS = ("exp_avg", "exp_avg_sq")
+PURE, EXTENSION = "AdamATan2, in PyTorch", "AdamATan2, CUDA extension"
+ITS_GPUS = (8, 9)  # major compute capabilities it has code for: no Turing, no Blackwell
 
 
 def adam_atan2(
     parameters: list[Tensor], *, betas: tuple[float, float], weight_decay: float
-) -> torch.optim.Optimizer:
-    """The CUDA extension where it runs, this module elsewhere; which one is said.  Never Adam."""
-    if parameters[0].is_cuda:
-        try:
-            import adam_atan2_backend  # noqa: F401
-            from adam_atan2 import AdamATan2 as CudaAdamATan2
+) -> tuple[torch.optim.Optimizer, str]:
+    """The CUDA extension where it runs, this module elsewhere; and which one.  Never Adam.
 
-            log.info("optimiser: AdamATan2, CUDA extension")
-            return CudaAdamATan2(parameters, lr=0.0, betas=betas, weight_decay=weight_decay)
-        except ImportError as error:
-            log.info("the CUDA extension of adam-atan2 does not import: %s", error)
-    log.info("optimiser: AdamATan2, in PyTorch")
-    return AdamATan2(parameters, lr=0.0, betas=betas, weight_decay=weight_decay)
+    Its moments exist from the start, so that a step can be undone before there was one.
+    """
+    device = parameters[0].device
+    capability = torch.cuda.get_device_capability(device) if device.type == "cuda" else None
+    if refusal := why_not_the_extension(capability):
+        log.info("optimiser: %s (%s)", PURE, refusal)
+        optimizer: torch.optim.Optimizer = AdamATan2(
+            parameters, lr=0.0, betas=betas, weight_decay=weight_decay, capturable=bool(capability)
+        )
+        kind = PURE
+    else:
+        from adam_atan2 import AdamATan2 as Extension
+
+        log.info("optimiser: %s", EXTENSION)
+        optimizer = Extension(parameters, lr=0.0, betas=betas, weight_decay=weight_decay)
+        kind = EXTENSION
+    for parameter in parameters:
+        optimizer.state[parameter] = _fresh_state(parameter, on_device=bool(capability))
+    return optimizer, kind
+
+
+def why_not_the_extension(capability: tuple[int, int] | None) -> str | None:
+    """`capability` is the GPU's, None without one.  None if the extension can be used."""
+    if capability is None:
+        return "the CUDA extension needs a GPU"
+    if capability[0] not in ITS_GPUS:
+        return f"the CUDA extension has no code for compute capability {capability}"
+    try:
+        import adam_atan2
+        import adam_atan2_backend  # noqa: F401, a wheel built without nvcc lacks it
+    except ImportError as error:
+        return (
+            f"{error}: the CUDA extension is absent or was built without nvcc; the same maths runs"
+            " here.  To build it: pip uninstall -y adam-atan2 && pip install --no-build-isolation"
+            " --no-cache-dir adam-atan2, with nvcc on the PATH"
+        )
+    return None if hasattr(adam_atan2, "AdamATan2") else "the package adam_atan2 is another one"
 
 
 class AdamATan2(torch.optim.Optimizer):
+    """`capturable`: all state is on the device, and `lr` may be a tensor there, so that a CUDA
+    graph can hold a step."""
+
     def __init__(
         self,
         params: Iterable[Tensor],
-        lr: float = 1e-3,
+        lr: float | Tensor = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         weight_decay: float = 1e-2,
+        *,
+        capturable: bool = False,
     ) -> None:
-        super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": weight_decay})
+        defaults = {
+            "lr": lr,
+            "betas": betas,
+            "weight_decay": weight_decay,
+            "capturable": capturable,
+        }
+        super().__init__(params, defaults)
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:
         for group in self.param_groups:
             parameters = [p for p in group["params"] if p.grad is not None]
+            for parameter in parameters:
+                if not self.state[parameter]:
+                    self.state[parameter] = _fresh_state(parameter, on_device=group["capturable"])
             if parameters:
-                states = [self._state_of(p) for p in parameters]
+                states = [self.state[p] for p in parameters]
                 _update(parameters, states, group["lr"], group["betas"], group["weight_decay"])
-
-    def _state_of(self, parameter: Tensor) -> dict:
-        state = self.state[parameter]
-        if not state:
-            state["step"] = 0
-            for name in ("exp_avg", "exp_avg_sq"):
-                state[name] = torch.zeros_like(parameter, dtype=_math_dtype(parameter))
-        state["step"] += 1
-        return state
 
 
 def _update(
     parameters: list[Tensor],
-    states: list[dict],
-    lr: float,
+    states: list[dict[str, Tensor]],
+    lr: float | Tensor,
     betas: tuple[float, float],
     weight_decay: float,
 ) -> None:
     """p <- p (1 - lr wd) - lr / (1 - b1^t) atan2(m, sqrt(v) / sqrt(1 - b2^t))"""
     beta1, beta2 = betas
+    counts = [state["step"] for state in states]
+    torch._foreach_add_(counts, 1)
+    # float64: at a million steps the powers are long gone, at the first few they must be exact.
+    times = [count.double() for count in counts]
+    corrections1 = [1 - beta1**time for time in times]
+    corrections2 = [(1 - beta2**time).sqrt() for time in times]
     gradients = [p.grad.to(_math_dtype(p)) for p in parameters]
     means = [state["exp_avg"] for state in states]
     squares = [state["exp_avg_sq"] for state in states]
     torch._foreach_lerp_(means, gradients, 1 - beta1)
     torch._foreach_lerp_(squares, torch._foreach_mul(gradients, gradients), 1 - beta2)
     roots = torch._foreach_sqrt(squares)
-    torch._foreach_div_(roots, [math.sqrt(1 - beta2 ** state["step"]) for state in states])
-    steps = [torch.atan2(mean, root) for mean, root in zip(means, roots, strict=True)]
-    torch._foreach_mul_(steps, [-lr / (1 - beta1 ** state["step"]) for state in states])
+    torch._foreach_div_(roots, corrections2)
+    steps = [mean.atan2(root) for mean, root in zip(means, roots, strict=True)]
+    torch._foreach_mul_(steps, [-lr / correction for correction in corrections1])
     wide = [p.to(_math_dtype(p)) for p in parameters]  # the parameter itself if it is wide
     torch._foreach_mul_(wide, 1 - lr * weight_decay)
     torch._foreach_add_(wide, steps)
     for parameter, new in zip(parameters, wide, strict=True):
         if parameter is not new:
             parameter.copy_(new)
+
+
+def _fresh_state(parameter: Tensor, *, on_device: bool) -> dict[str, Tensor]:
+    wide = {name: torch.zeros_like(parameter, dtype=_math_dtype(parameter)) for name in MOMENTS}
+    return {"step": torch.zeros((), device=parameter.device if on_device else None), **wide}
 
 
 def _math_dtype(parameter: Tensor) -> torch.dtype:

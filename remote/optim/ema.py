@@ -4,37 +4,47 @@ import contextlib
 from collections.abc import Iterator
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+
+from remote.optim.flat import Flat
 
 
 class EMA:
-    """Parameters only: the puzzle table and the initial states are buffers and not averaged."""
+    """Parameters only: the puzzle table and the initial states are buffers and not averaged.
 
-    def __init__(self, model: nn.Module, rate: float) -> None:
-        self._parameters = dict(model.named_parameters())
-        self._rate = rate
-        self.shadow = {name: p.detach().clone() for name, p in self._parameters.items()}
+    In float32 also where the weights are bfloat16, which has no room for a step of a thousandth.
+    """
+
+    def __init__(self, flat: Flat, rate: float) -> None:
+        self._flat, self._rate = flat, rate
+        self.vectors = [vector.detach().float().clone() for vector in flat.vectors]
+
+    @property
+    def shadow(self) -> dict[str, Tensor]:
+        """The averages by parameter name."""
+        return self._flat.named(self.vectors)
 
     @torch.no_grad()
     def update(self) -> None:
-        current = list(self._parameters.values())
-        torch._foreach_lerp_(list(self.shadow.values()), current, 1 - self._rate)
+        current = [vector.float() for vector in self._flat.vectors]
+        torch._foreach_lerp_(self.vectors, current, 1 - self._rate)
 
     @contextlib.contextmanager
     def applied(self) -> Iterator[None]:
         """The model has the averaged weights inside, its own again afterwards."""
-        own = {name: p.detach().clone() for name, p in self._parameters.items()}
-        self._copy(self.shadow)
+        own = [vector.detach().clone() for vector in self._flat.vectors]
+        self._copy(self.vectors)
         try:
             yield
         finally:
             self._copy(own)
 
+    @torch.no_grad()
     def load(self, shadow: dict[str, Tensor]) -> None:
         for name, tensor in self.shadow.items():
             tensor.copy_(shadow[name])
 
     @torch.no_grad()
-    def _copy(self, weights: dict[str, Tensor]) -> None:
-        for name, parameter in self._parameters.items():
-            parameter.copy_(weights[name])
+    def _copy(self, vectors: list[Tensor]) -> None:
+        for own, new in zip(self._flat.vectors, vectors, strict=True):
+            own.copy_(new)

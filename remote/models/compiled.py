@@ -1,0 +1,51 @@
+"""torch.compile for the one function that takes the time: the layers, once over.
+
+Compiling them and not the whole recursion keeps it to a small graph (one with gradient, one
+without), which is ready in seconds and cached on the box.
+"""
+
+import logging
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import torch
+
+from remote.config import PretrainConfig
+from remote.models.act import ACTLossHead
+from remote.models.blocks import run
+
+log = logging.getLogger(__name__)
+CACHE = Path("~/.cache/torchinductor")
+
+
+def compile_model(model: ACTLossHead, config: PretrainConfig, device: torch.device) -> None:
+    wanted, word = decide(config.compile, device.type, os.environ, shutil.which)
+    log.info("compile: %s", word)
+    if wanted:
+        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(CACHE.expanduser()))
+        os.environ.setdefault("TORCHINDUCTOR_FX_GRAPH_CACHE", "1")
+        model.model.inner.run = torch.compile(run, dynamic=False)
+
+
+def decide(
+    setting: bool | None,
+    device: str,
+    environ: Mapping[str, str],
+    which: Callable[[str], str | None],
+) -> tuple[bool, str]:
+    """Whether to compile, and a word on why; `setting` is the configuration's."""
+    if "DISABLE_COMPILE" in environ:
+        return False, "off, DISABLE_COMPILE is set"
+    if setting is False:
+        return False, "off, compile=False"
+    if setting is None and device != "cuda":
+        return False, "off on a CPU; compile=True turns it on"
+    names = ("CC", "gcc", "clang") if device == "cuda" else ("CXX", "g++", "clang++")
+    compilers = [environ.get(names[0], ""), *names[1:]]
+    if not any(name and which(name) for name in compilers):
+        return False, (
+            f"off, for no compiler was found ({', '.join(names[1:])}): apt-get install -y g++"
+        )
+    return True, "on"
