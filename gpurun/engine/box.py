@@ -29,7 +29,7 @@ class Box:
     def __init__(self, ctx: Context, attempt: Attempt, log: Callable[[str], None]) -> None:
         assert attempt.instance_id is not None
         self._ctx = ctx
-        self._attempt = attempt
+        self.attempt = attempt
         self._log = log
         self.line = shell_of(ctx.cloud, attempt.instance_id, ctx.places)
         self.shell = SteadyShell(
@@ -39,17 +39,17 @@ class Box:
     @property
     def secrets_file(self) -> str:
         """On tmpfs, so that a secret never reaches a disk."""
-        return f"/dev/shm/{self._attempt.label}.env"
+        return f"/dev/shm/{self.attempt.label}.env"
 
     def boot(self) -> None:
         """Running, and a command really runs there; the setup timer bounds the wait."""
-        assert self._attempt.instance_id is not None
+        assert self.attempt.instance_id is not None
         while True:
-            row = self._ctx.cloud.instance(self._attempt.instance_id)
+            row = self._ctx.cloud.instance(self.attempt.instance_id)
             if row is None:
-                raise ProviderError(f"{self._attempt.label} vanished while it was booting")
+                raise ProviderError(f"{self.attempt.label} vanished while it was booting")
             if row.state is InstanceState.STOPPED:
-                raise PhaseFailed(f"{self._attempt.label} stopped by itself while booting")
+                raise PhaseFailed(f"{self.attempt.label} stopped by itself while booting")
             if row.state is InstanceState.RUNNING and self._answers():
                 return
             self._ctx.clock.sleep(BOOT_POLL_S)
@@ -169,7 +169,7 @@ class Box:
 
     def _patience_s(self) -> float:
         """How long a line may be down: no longer than the timer in force allows."""
-        timer = self._ctx.journal.timers.of(self._attempt.label)
+        timer = self._ctx.journal.timers.of(self.attempt.label)
         left_s = fires_in_s(timer, self._ctx.clock) if timer is not None else 0.0
         return max(0.0, min(PATIENCE_S, left_s))
 
@@ -180,7 +180,7 @@ class Box:
     def _facts(self) -> Facts:
         return Facts(
             bundle_sha256=self._ctx.run.bundle_sha256,
-            label=self._attempt.label,
+            label=self.attempt.label,
             run_id=self._ctx.run.id,
             torch_cpu_index=self._ctx.settings.torch_cpu_index,
         )

@@ -9,14 +9,13 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from gpurun import keeper
 from gpurun.clock import Clock
-from gpurun.engine import arm, detached
+from gpurun.engine import arm, detached, training
 from gpurun.engine.box import Box
 from gpurun.engine.context import Context, open_context
 from gpurun.engine.ending import collect, destroy, end_all
 from gpurun.engine.rent import look_at, need_of, rent, resolve
-from gpurun.engine.watch import watch
+from gpurun.engine.training import Tending
 from gpurun.errors import GpurunError, NoCapacity, PhaseFailed, ProviderError
 from gpurun.guards import Fuse, fuse_of
 from gpurun.locks import Taken, hold
@@ -26,9 +25,6 @@ from gpurun.settings import Settings
 from gpurun.signals import Told, listen, stop_listening
 from gpurun.store import Fenced, Journal
 
-KEEPER_EVERY_S = 10.0
-FUSE_READ_EVERY_S = 60.0
-BOOK_EVERY_S = 60.0
 BUG = 1
 
 
@@ -41,21 +37,6 @@ def drive(run_id: str, places: Places, settings: Settings, clock: Clock, may_ren
             Driver(open_context(run_id, places, settings, clock, epoch), may_rent).go()
     except Taken:
         return
-
-
-class Every:
-    """Whether it is time again for what is done now and then; the first time it is not."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._last_s: dict[str, float] = {}
-
-    def __call__(self, seconds: float, what: str) -> bool:
-        now_s = self._clock.boot_s()
-        if now_s - self._last_s.setdefault(what, now_s) < seconds:
-            return False
-        self._last_s[what] = now_s
-        return True
 
 
 class Driver:
@@ -184,39 +165,10 @@ class Driver:
         return ""
 
     def _train(self, attempt: Attempt, box: Box) -> str:
+        tending = Tending(self._ctx, attempt, self._fuse(attempt, box))
         if self._ctx.recipe.train is None:
-            return self._wait_for_timer()
-        box.perform("train")
-        fuse = self._fuse(attempt, box)
-        every = Every(self._ctx.clock)
-
-        def each_look() -> None:
-            if self._ctx.journal.runs.get(self._ctx.run.id).ending is not None:
-                raise Told
-            if every(KEEPER_EVERY_S, "keeper"):
-                keeper.summon(self._ctx.places)
-            if fuse is not None and every(FUSE_READ_EVERY_S, "fuse"):
-                self._tend(fuse, attempt)
-            if every(BOOK_EVERY_S, "book"):
-                self._ctx.journal.ledger.book(attempt.label, "train")
-
-        return watch(self._ctx, box.shell, self._train_log, each_look)
-
-    def _tend(self, fuse: Fuse, attempt: Attempt) -> None:
-        """A fuse that died, or holds an older timer, is given the one in force again."""
-        timer = self._ctx.journal.timers.of(attempt.label)
-        state = fuse.read()
-        if timer is not None and not (state and state.holds(timer.seq)):
-            fuse.arm(timer, detached.terminate_text("train"))
-
-    def _wait_for_timer(self) -> str:
-        """An interactive box: its timer or a kill ends it."""
-        every = Every(self._ctx.clock)
-        while self._ctx.journal.runs.get(self._ctx.run.id).ending is None:
-            if every(KEEPER_EVERY_S, "keeper"):
-                keeper.summon(self._ctx.places)
-            self._ctx.clock.sleep(1.0)
-        raise Told
+            training.hold(self._ctx, box.line, tending)
+        return training.train(self._ctx, box, tending, self._train_log, self._say)
 
     def _arm_setup_fuse(self, attempt: Attempt, box: Box) -> None:
         timer, fuse = self._ctx.journal.timers.of(attempt.label), self._fuse(attempt, box)

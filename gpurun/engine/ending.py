@@ -108,7 +108,7 @@ def _next_look_s(ctx: Context, evidence: Evidence, rounds: int) -> float:
 def _collect_what_can_be(ctx: Context, attempt: Attempt, log: Callable[[str], None]) -> None:
     """SIGTERM, wait for the checkpoint, fetch: all of it before `ends_at`, none of it required."""
     timer = ctx.journal.timers.of(attempt.label)
-    if timer is None or timer.ends_at <= ctx.clock.now() or ctx.run.collected_at is not None:
+    if timer is None or timer.ends_at <= ctx.clock.now() or _all_collected(ctx, attempt):
         return
     for work in (partial(_stop_training, ends_at=timer.ends_at), partial(collect, log=log)):
         try:
@@ -116,6 +116,12 @@ def _collect_what_can_be(ctx: Context, attempt: Attempt, log: Callable[[str], No
         except Exception as error:  # whatever a box contains, the way to its end is not blocked
             log(f"not everything could be collected: {error!r}")
             ctx.fact(partial(ctx.journal.runs.add_error, ctx.run.id, _not_collected(ctx, error)))
+
+
+def _all_collected(ctx: Context, attempt: Attempt) -> bool:
+    """What was fetched while training is not all of it."""
+    done = ctx.journal.runs.phases_done(attempt.label, ctx.run.bundle_sha256)
+    return "collect" in done
 
 
 def _stop_training(ctx: Context, box: Box, ends_at: datetime) -> None:
@@ -143,10 +149,7 @@ def collect(ctx: Context, box: Box, log: Callable[[str], None]) -> None:
     into: Path = ctx.artifacts_dir
     into.mkdir(parents=True, exist_ok=True)
     files, failed = boxfiles.fetch(box.shell, ctx.recipe.collect, into)
-    rows = [
-        {"path": str(into / file.path), "bytes": file.size_bytes, "sha256": file.sha256}
-        for file in files
-    ]
+    rows = boxfiles.documents(files, into)
     ctx.fact(lambda: ctx.journal.runs.collected(ctx.run.id, rows))
     log(f"collected {len(files)} files into {into}")
     if failed:

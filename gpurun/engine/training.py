@@ -1,0 +1,98 @@
+"""While a box works: its training watched, its guards tended, its checkpoints fetched."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from gpurun import keeper
+from gpurun.clock import Clock
+from gpurun.engine import detached
+from gpurun.engine.box import Box
+from gpurun.engine.context import Context
+from gpurun.engine.gather import Gatherer
+from gpurun.engine.idle import Idle
+from gpurun.engine.watch import watch
+from gpurun.errors import PhaseFailed
+from gpurun.guards import Fuse
+from gpurun.model import Attempt
+from gpurun.shell import Shell
+from gpurun.signals import Told
+from gpurun.store import StoreError
+
+KEEPER_EVERY_S = 10.0
+FUSE_READ_EVERY_S = 60.0
+BOOK_EVERY_S = 60.0
+HOLD_TICK_S = 1.0
+
+
+class Every:
+    """Whether it is time again for what is done now and then; the first time it is not."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._last_s: dict[str, float] = {}
+
+    def __call__(self, seconds: float, what: str) -> bool:
+        now_s = self._clock.boot_s()
+        if now_s - self._last_s.setdefault(what, now_s) < seconds:
+            return False
+        self._last_s[what] = now_s
+        return True
+
+
+class Tending:
+    """What is done now and then while a box works, whatever it works on."""
+
+    def __init__(self, ctx: Context, attempt: Attempt, fuse: Fuse | None) -> None:
+        self._ctx = ctx
+        self._attempt = attempt
+        self._fuse = fuse
+        self._every = Every(ctx.clock)
+
+    def __call__(self) -> None:
+        """Raises Told when the run is ending."""
+        ctx = self._ctx
+        if ctx.journal.runs.get(ctx.run.id).ending is not None:
+            raise Told
+        if self._every(KEEPER_EVERY_S, "keeper"):
+            keeper.summon(ctx.places)
+        if self._fuse is not None and self._every(FUSE_READ_EVERY_S, "fuse"):
+            self._tend(self._fuse)
+        if self._every(BOOK_EVERY_S, "book"):
+            ctx.journal.ledger.book(self._attempt.label, "train")
+
+    def _tend(self, fuse: Fuse) -> None:
+        """A fuse that died, or holds an older timer, is given the one in force again."""
+        timer = self._ctx.journal.timers.of(self._attempt.label)
+        state = fuse.read()
+        if timer is not None and not (state and state.holds(timer.seq)):
+            fuse.arm(timer, detached.terminate_text("train"))
+
+
+def train(
+    ctx: Context,
+    box: Box,
+    tending: Tending,
+    log: Path,
+    say: Callable[[str], None],
+) -> str:
+    """Launch, and watch to the end; returns the reason.  PhaseFailed says why it failed."""
+    box.perform("train")
+    with Gatherer(ctx, box.attempt, say) as gatherer:
+
+        def each_look() -> None:
+            tending()
+            gatherer.look()
+
+        return watch(ctx, box.line, log, each_look)
+
+
+def hold(ctx: Context, shell: Shell, tending: Tending) -> None:
+    """An interactive box: its timer, a kill or idle GPUs end it.  Never returns by itself."""
+    idle = Idle(ctx.recipe, shell, ctx.clock)
+    while True:
+        with suppress(StoreError):
+            tending()
+        if why := idle.look():
+            raise PhaseFailed(why)
+        ctx.clock.sleep(HOLD_TICK_S)
