@@ -20,7 +20,7 @@ _WRAPPER = """\
 exec 2>/dev/null{stdin}
 trap : HUP INT QUIT TERM
 printf '\\ngpurun-%s-%s %s\\n' begin "$1" $$
-if cd "$2"; then sh -c "$3" 2>&1; set -- "$1" $?; else set -- "$1" nowhere; fi
+if cd "$2"; then (exec sh -c "$3" 2>&1); set -- "$1" $?; else set -- "$1" nowhere; fi
 printf 'gpurun-%s-%s %s\\n' end "$1" "$2"
 """
 

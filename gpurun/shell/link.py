@@ -9,6 +9,7 @@ from pathlib import Path
 import fabric
 import paramiko
 
+from gpurun.clock import Deadline
 from gpurun.provider import Login
 from gpurun.shell.connect import Waits, connect
 from gpurun.shell.pins import Pins
@@ -17,6 +18,7 @@ from gpurun.shell.trouble import LoginRefused, NoConnection, Unreachable, Why
 SESSIONS = 8  # at one time: sshd allows 10 on a connection, and a kill needs one
 WINDOW_BYTES = 1 << 24  # what the box may send ahead: 160 MB/s at a round trip of 100 ms
 PACKET_BYTES = 1 << 17
+BUSY_POLL_S = 0.05
 
 BROKEN = (paramiko.SSHException, EOFError, OSError)
 
@@ -45,18 +47,14 @@ class Link:
 
         NoConnection: nothing was sent.  HostKeyChanged: another machine answers.
         """
-        with self._room, self.extra_session() as channel:
+        with self._room, self._open(Deadline(self.waits.channel_s, BUSY_POLL_S)) as channel:
             yield channel
 
     @contextmanager
     def extra_session(self) -> Iterator[paramiko.Channel]:
         """A channel at once, however many there are."""
-        channel = self._open()
-        try:
+        with self._open(Deadline(0)) as channel:
             yield channel
-        finally:
-            with suppress(*BROKEN):
-                channel.close()
 
     def drop(self) -> None:
         """End the connection now, whatever waits on it; the next command makes another."""
@@ -64,16 +62,35 @@ class Link:
         if kept is not None:
             kept.end()
 
-    def _open(self) -> paramiko.Channel:
+    @contextmanager
+    def _open(self, busy: Deadline) -> Iterator[paramiko.Channel]:
+        channel = self._channel(busy)
+        try:
+            yield channel
+        finally:
+            with suppress(*BROKEN):
+                channel.close()
+
+    def _channel(self, busy: Deadline) -> paramiko.Channel:
+        """While the box is busy ending other sessions it opens none; that passes."""
+        while True:
+            refused = busy.passed()
+            try:
+                return self._opened()
+            except paramiko.ChannelException as error:
+                if refused:
+                    raise Unreachable(
+                        Why.NO_ANSWER, f"{self.login.name} opens no further session: {error.text}"
+                    ) from error
+
+    def _opened(self) -> paramiko.Channel:
         """A connection that is dead without our knowing shows it here: then on a new one."""
         for _ in ("on the kept one", "on a new one"):
             kept = self._connected()
             try:
                 return kept.channel(self.waits.channel_s)
-            except paramiko.ChannelException as error:
-                raise Unreachable(
-                    Why.NO_ANSWER, f"{self.login.name} opens no further session: {error.text}"
-                ) from error
+            except paramiko.ChannelException:
+                raise
             except BROKEN as error:
                 why = error
                 self._forget(kept)

@@ -46,6 +46,7 @@ class Remote:
         self._envelope = Envelope(command, self._directory, with_stdin=say is not None)
         self._timed_out = False
         self._misspoken: BaseException | None = None
+        self._complaints = ""
 
     def perform(self, patience_s: float, *, while_it_moves: bool = False) -> int:
         """Its exit code, or 124 when patience ended and all that it started is killed.
@@ -59,6 +60,7 @@ class Remote:
                 with self._watched(channel, patience_s, while_it_moves):
                     self._converse(channel)
                 told_all = channel.eof_received
+                self._complaints = _complaints(channel)
             if self._misspoken is not None:
                 raise self._misspoken
         except BaseException:  # nothing may run on unheard
@@ -95,12 +97,11 @@ class Remote:
         raise OutcomeUnknown(f"the command on {name} ended without a word of how")
 
     def _noise(self) -> str:
-        noise = self._envelope.noise[-NOISE_CHARS:]
+        noise = f"{self._envelope.noise}\n{self._complaints}".strip()[-NOISE_CHARS:]
         return f": it printed {noise!r}" if noise else ""
 
     def _converse(self, channel: paramiko.Channel) -> None:
         try:
-            channel.set_combine_stderr(True)
             channel.exec_command(self._envelope.sent)
             if self._say is None:
                 channel.shutdown_write()
@@ -193,6 +194,12 @@ def _read(channel: paramiko.Channel) -> bytes:
         return bytes(channel.recv(READ_BYTES))
     except BROKEN:
         return b""
+
+
+def _complaints(channel: paramiko.Channel) -> str:
+    """What the login itself said on stderr; a command's own comes with its output."""
+    said = channel.recv_stderr(READ_BYTES) if channel.recv_stderr_ready() else b""
+    return str(said.decode(errors="replace").strip())
 
 
 def _sent(channel: paramiko.Channel, piece: bytes) -> bool:
