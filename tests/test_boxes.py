@@ -3,7 +3,6 @@
 import dataclasses
 import os
 import select
-import signal
 import socket
 import subprocess
 import sys
@@ -143,18 +142,21 @@ def test_boxes_of_a_killed_test_process_are_removed_and_no_others(
         "    print(made.state.name, *made.pids(), flush=True)\n"
         "    time.sleep(1000)"
     )
-    with subprocess.Popen(
+    owner = subprocess.Popen(
         [sys.executable, "-c", script], cwd=ROOT, stdout=subprocess.PIPE, text=True
-    ) as owner:
-        assert owner.stdout is not None
-        index, *pids = map(int, owner.stdout.readline().split())
-        claim = Claim(index)
-        began = {pid: start_ticks(pid) for pid in pids}
-        assert len(pids) >= 4
-        assert None not in began.values()
-        sweep()
-        assert [start_ticks(pid) for pid in pids] == list(began.values())
-        owner.send_signal(signal.SIGKILL)
+    )
+    with owner:
+        try:
+            assert owner.stdout is not None
+            index, *pids = map(int, owner.stdout.readline().split())
+            claim = Claim(index)
+            began = {pid: start_ticks(pid) for pid in pids}
+            assert len(pids) >= 4
+            assert None not in began.values()
+            sweep()
+            assert [start_ticks(pid) for pid in pids] == list(began.values())
+        finally:
+            owner.kill()
     sweep()
     assert is_gone(claim)
     assert not [pid for pid in pids if start_ticks(pid) == began[pid]]

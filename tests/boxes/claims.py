@@ -143,6 +143,8 @@ def _sweep() -> list[str]:
     for claim in stale:
         end(claim)
         _forget(claim)
+    for network in nat.opened(STATE) - {claim.network for claim in _claims()}:
+        nat.close(STATE, network)
     return [claim.name for claim in stale]
 
 

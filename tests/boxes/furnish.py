@@ -14,7 +14,7 @@ COMMANDS = ("usr/local/sbin", "usr/local/bin", "usr/sbin", "usr/bin")
 SSHD = """\
 Port 22
 HostKey /etc/ssh/box_host_key
-PidFile /run/sshd.pid
+PidFile none
 StrictModes no
 UsePAM no
 PasswordAuthentication {passwords}
@@ -31,7 +31,7 @@ SYSTEMD = {
     "box.target": "[Unit]\nDescription=A box\nRequires=box.service\nAfter=box.service\n",
     "box.service": "[Unit]\nDescription=Its sshd\nDefaultDependencies=no\n"
     "[Service]\nExecStart=/usr/sbin/sshd -D -e -f /etc/ssh/box.conf\n"
-    "KillMode=process\nTasksMax=infinity\n",
+    "KillMode=process\n",
 }
 
 

@@ -16,9 +16,9 @@ def open_to(state: Path, network: str) -> None:
     if not before.exists():
         before.write_text(FORWARDING.read_text())
     FORWARDING.write_text("1")
-    subprocess.run(["iptables", "-w", "-t", "nat", "-A", *_rule(network)], check=True)
     (state / "nat").mkdir(exist_ok=True)
-    _note(state, network).touch()
+    _note(state, network).touch()  # first, so that whoever is killed here is cleaned up after
+    subprocess.run(["iptables", "-w", "-t", "nat", "-A", *_rule(network)], check=True)
 
 
 def close(state: Path, network: str) -> None:
@@ -34,6 +34,11 @@ def close(state: Path, network: str) -> None:
     if not any((state / "nat").iterdir()):
         FORWARDING.write_text(before.read_text())
         before.unlink()
+
+
+def opened(state: Path) -> set[str]:
+    """The networks that were opened and not closed."""
+    return {note.name.replace("_", "/") for note in (state / "nat").glob("*")}
 
 
 def rules() -> list[str]:
