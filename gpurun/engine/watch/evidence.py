@@ -113,25 +113,24 @@ def kept(folder: Path, file: str) -> str:
 
 
 def _ask(shell: Shell, text: str, limit_s: float, *, stdin: str = "") -> str:
-    lines: list[str] = []
-    taken = 0
-
-    def take(line: str) -> None:
-        nonlocal taken
-        if line.startswith("== process") or text is PROCESSES:
-            line = _SECRET.sub(r"\1***", line)  # people put keys into command lines
-        taken += len(line) + 1
-        if taken <= PART_BYTES:
-            lines.append(line)
-
+    bounded = f"{{ {text}\n}} | head -c {PART_BYTES}"
     try:
-        result = shell.run(text, timeout_s=limit_s, stdin=stdin, on_line=take)
+        result = shell.run(bounded, timeout_s=limit_s, stdin=stdin)
     except OSError as error:
         return f"it could not be asked: {error}\n"
-    said = "\n".join(lines) + "\n"
-    if taken > PART_BYTES:
-        said += f"(cut: {taken} characters)\n"
-    return said if result.ok else f"{said}(exit {result.exited})\n"
+    lines = [_without_keys(line, text) for line in result.output.splitlines()]
+    if not result.ok:
+        lines.append(f"(exit {result.exited})")
+    elif len(result.output) >= PART_BYTES:
+        lines.append("(cut here)")
+    return "\n".join(lines) + "\n"
+
+
+def _without_keys(line: str, text: str) -> str:
+    """People put keys into command lines."""
+    if text == PROCESSES or line.startswith("== process"):
+        return _SECRET.sub(r"\1***", line)
+    return line
 
 
 def _fetch_dumps(shell: Shell, into: Path, said: str) -> None:

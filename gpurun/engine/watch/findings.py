@@ -26,6 +26,11 @@ _WATCHDOG = re.compile(
 _KERNEL_MEMORY = re.compile(r"[Oo]ut of memory: Killed process|oom-kill:|cgroup out of memory")
 
 
+# What a rank says whose neighbour has gone, and torchrun of a rank that has.
+PEER = r"Connection (?:closed|reset|refused).{0,20}by (?:remote )?peer|Broken pipe|Socket Timeout"
+_FOLLOWS = re.compile(rf"{PEER}|ChildFailedError|gloo/transport|DistBackendError|DistNetworkError")
+
+
 def any_of(*signs: Sign) -> Sign:
     """The first of these signs that is there."""
 
@@ -155,8 +160,8 @@ def stands(how: How) -> Sign:
 
 
 def raised(f: Found) -> Named | None:
-    """The last exception of a traceback; that torchrun's child has failed is not news."""
-    seen = [m for m in _ERROR.finditer(f.log) if "ChildFailedError" not in m["error"]]
+    """The last exception that does not follow from that of another rank."""
+    seen = [m for m in _ERROR.finditer(f.log) if not _FOLLOWS.search(m.group())]
     if f.how != "exit" or not seen:
         return None
     text = f": {plain(seen[-1]['text'])}" if seen[-1]["text"] else ""

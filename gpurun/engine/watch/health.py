@@ -22,11 +22,11 @@ def health_text(collected: Sequence[str]) -> str:
         " -printf '%T@\\n' 2>/dev/null | sort -n | tail -n 1"
     )
     return (
-        f"dmesg 2>/dev/null | grep -aE {shlex.quote(KERNEL)} | tail -n {KERNEL_LINES}"
+        f"timeout 3 dmesg 2>/dev/null | grep -aE {shlex.quote(KERNEL)} | tail -n {KERNEL_LINES}"
         " | sed 's/^/kernel /'\n"
         "grep -hs '^oom_kill ' /sys/fs/cgroup/memory.events"
         " /sys/fs/cgroup/memory/memory.oom_control\n"
-        "echo disk $(df -Pk . | tail -n 1)\n"
+        "echo disk $(timeout 3 df -Pk . | tail -n 1)\n"
         f"echo checkpoint $({newest}) $(date +%s)"
     )
 

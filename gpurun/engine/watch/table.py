@@ -9,7 +9,7 @@ from gpurun.engine.watch.stalls import LATE_CURE, STALLS
 from gpurun.engine.watch.verdict import Row
 
 SHM = (
-    r"[Bb]us error|SIGBUS|out of shared memory|unable to write to file </torch_"
+    r"[Bb]us error|\(SIGBUS\) received|out of shared memory|unable to write to file </torch_"
     r"|No space left on device.{0,200}(?:/dev/shm|torch_\d)"
     r"|(?:/dev/shm|torch_\d).{0,200}No space left on device"
 )
@@ -24,7 +24,6 @@ OLD_DRIVER = (
 )
 NO_GPU = r"Found no NVIDIA driver|No CUDA GPUs are available|no CUDA-capable device is detected"
 NAN = r"(?i)\bloss\b\W{0,5}(?:is|=|:)?\s*(?:nan|inf)\b|returned nan values"
-PEER = r"Connection (?:closed|reset) by peer|Broken pipe.{0,80}gloo|Socket Timeout"
 TABLE: tuple[Row, ...] = (
     Row(
         "reboot",
@@ -177,23 +176,20 @@ TABLE: tuple[Row, ...] = (
     ),
     *STALLS,
     Row(
-        "peer-lost",
-        "the log says that the connection to another rank is lost",
-        f.in_log(PEER),
-        "A rank lost another one, which ended first.",
-        "Look for the first error of all ranks in the log.",
-    ),
-    Row(
         "killed",
-        "gone without an exit code, exit 137 or 143, or `SIGKILL` in the log",
-        f.any_of(f.ended("vanished"), f.exited(137, 143), f.in_log(r"SIGKILL|exitcode +: -9\b")),
+        "gone without an exit code, exit 137 or 143, or a rank that got SIGKILL",
+        f.any_of(
+            f.ended("vanished"),
+            f.exited(137, 143),
+            f.in_log(r"\(SIGKILL\) received|exitcode +: -9\b"),
+        ),
         "Something outside of the training killed it: not gpurun, and no sign of a lack of memory.",
         "See who else works on this box; a provider may stop a box that was outbid.",
     ),
     Row(
         "crash",
         "exit 139 or 134, or a segmentation fault in the log",
-        f.any_of(f.exited(139, 134), f.in_log(r"SIGSEGV|SIGABRT|Segmentation fault")),
+        f.any_of(f.exited(139, 134), f.in_log(r"\(SIG(?:SEGV|ABRT)\) received|Segmentation fault")),
         "Native code of the training crashed.",
         "Suspect CUDA extensions built for another torch: build them anew.",
     ),
@@ -217,6 +213,13 @@ TABLE: tuple[Row, ...] = (
         f.raised,
         "The training raised {error}",
         "Its traceback is in `gpurun logs RUN`.",
+    ),
+    Row(
+        "peer-lost",
+        "the log says that the connection to another rank is lost",
+        f.in_log(f.PEER),
+        "A rank lost another one, which ended first.",
+        "Look for the first error of all ranks in the log.",
     ),
     Row(
         "unknown",
