@@ -33,8 +33,12 @@ def evaluate(
     evaluators: list[ARC],
     ranks: Ranks,
     should_stop: Callable[[], bool],
+    progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, float | str]:
-    """Called by all ranks; the first one gets all metrics.  A failing evaluator is reported."""
+    """Called by all ranks; the first one gets all metrics.  A failing evaluator is reported.
+
+    `progress` is told now and then, on the first rank, how many batches are done and of how many.
+    """
     averaged = training.ema.applied() if training.ema else contextlib.nullcontext()
     failures: dict[int, str] = {}
     sums: dict[str, float] = {}
@@ -51,7 +55,7 @@ def evaluate(
                 raise Stopped
             if ranks.first and time.monotonic() - said_s > SECONDS_BETWEEN_LINES:
                 said_s = time.monotonic()
-                log.info("evaluating: %d of %d batches", number, total)
+                (progress or _say)(number, total)
             outputs, metrics = _answer(training, batch, ranks.device)
             for name, value in metrics.items():
                 sums[name] = sums.get(name, 0.0) + value
@@ -117,6 +121,10 @@ def _results(
         if failure := broken or failures.get(index):
             metrics[f"{evaluator.name}/failed"] = failure
     return metrics
+
+
+def _say(done: int, total: int) -> None:
+    log.info("evaluating: %d of %d batches", done, total)
 
 
 @contextlib.contextmanager

@@ -71,7 +71,7 @@ def test_every_top_level_key_is_in_the_page() -> None:
 def test_every_bundled_recipe_has_its_row_in_the_page() -> None:
     rows = re.search(r"## Bundled recipes\n(.*?)\n##", PAGE, re.S)
     assert rows
-    assert re.findall(r"^\| `(\w+)` \|", rows[1], re.M) == [name for name, _, _ in bundled()]
+    assert re.findall(r"^\| `([\w-]+)` \|", rows[1], re.M) == [name for name, _, _ in bundled()]
 
 
 @pytest.mark.parametrize("path", [path for _, path, _ in bundled()])
