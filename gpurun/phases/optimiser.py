@@ -46,7 +46,7 @@ for gpu in range(torch.cuda.device_count()):
     right = 0.5 * (1 - lr * decay) - lr / (1 - beta1) * math.atan2((1 - beta1) * 0.25, 0.25)
     off = max(abs(value - right) for value in parameter.tolist())
     if not off < 1e-6:
-        sys.exit(f"one step on GPU {gpu} is off by {off}")
+        sys.exit(f"one step on GPU {gpu} is off by {off:.1e}")
 """
 
 _MAY_BUILD = """\
@@ -88,8 +88,12 @@ def extension_text(how: str) -> str:
 log={KEEP}/{PACKAGE}.log
 pip() {{ venv/bin/python -m pip --no-input "$@"; }}
 last() {{
-  grep -E '(Error|error|fatal)[: ]' "$log" | grep -v 'metadata-generation-failed' | tail -n 1 |
-    cut -c 1-300 | grep . || tail -n 1 "$log" | cut -c 1-300
+  for pattern in '[A-Za-z]Error: ' 'fatal|[^-]error: ' '.'; do
+    if grep -qE "$pattern" "$log"; then
+      grep -E "$pattern" "$log" | tail -n 1 | sed 's/^ *//' | cut -c 1-300
+      return
+    fi
+  done
 }}
 works() {{ venv/bin/python -c {shlex.quote(_TRY)} >"$log" 2>&1; }}
 without() {{
