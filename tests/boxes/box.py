@@ -133,12 +133,16 @@ class Box:
         """Every process of the box, by its number here."""
         return self._machine.pids()
 
+    def inside(self, argv: Sequence[str]) -> list[str]:
+        """The argv that runs a command in the box as root: for a process that a test keeps."""
+        return self._machine.inside(argv)
+
     def run(
         self, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 60
     ) -> subprocess.CompletedProcess[str]:
         """Run a command in the box as root, without sshd or network."""
         return subprocess.run(
-            self._machine.inside(argv),
+            self.inside(argv),
             env={"PATH": PATH, "HOME": "/root"},
             input=stdin,
             capture_output=True,
