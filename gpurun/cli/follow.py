@@ -2,7 +2,7 @@
 
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -63,6 +63,18 @@ class Follower:
 
     def until_end(self) -> dict[str, Any] | None:
         """The run's last document; None when a journal that cannot be read knows it no more."""
+        return self._until(lambda _document: False)
+
+    def until_task(self, number: int) -> dict[str, Any] | None:
+        """Until this recipe on the run's box is over, or the run is."""
+
+        def over(document: dict[str, Any]) -> bool:
+            task = document["task"]
+            return bool(task) and (task["number"] > number or task["exit_code"] is not None)
+
+        return self._until(over)
+
+    def _until(self, over: Callable[[dict[str, Any]], bool]) -> dict[str, Any] | None:
         while True:
             try:
                 document = self.document
@@ -70,7 +82,7 @@ class Follower:
                 if not glance.trouble(self._home):
                     raise
                 return None
-            if document["state"] not in LIVE or self._too_long(document):
+            if document["state"] not in LIVE or self._too_long(document) or over(document):
                 self._end_line()
                 return document
             self._print(document)

@@ -16,6 +16,7 @@ from gpurun.cli.talk import (
     consent,
     home,
     need_consent,
+    now,
     print_json,
     say,
     tell,
@@ -36,6 +37,9 @@ def up(
         str | None, typer.Option(metavar="USER@HOST:PORT", help="On this machine, over SSH.")
     ] = None,
     offer: Annotated[str | None, typer.Option(metavar="ID", help="This offer, no other.")] = None,
+    on: Annotated[
+        str | None, typer.Option(metavar="RUN", help="On the live box of this run; rent nothing.")
+    ] = None,
     max_usd: Annotated[
         str | None, typer.Option(metavar="X", help="Most the run may cost, in USD.")
     ] = None,
@@ -66,6 +70,9 @@ def up(
     overrides = list(settings or [])
     if max_usd is not None:
         overrides.append(f"budget.max_usd={max_usd}")
+    if on is not None:
+        _again(on, recipe, overrides, known, detach=detach, as_json=as_json)
+        return
     where = _where(provider, host)
     plan = _plan(recipe, where, offer, overrides, known, ask=not (yes or dry_run))
     if dry_run:
@@ -82,6 +89,36 @@ def up(
     else:
         say(f"run {run_id}")
         follow_to_end(run_id, as_json=as_json)
+
+
+def _again(
+    run: str, ref: str, overrides: list[str], settings: Settings, *, detach: bool, as_json: bool
+) -> None:
+    """Another recipe on a box that stays; exits with the code of that recipe."""
+    from gpurun import engine, glance
+    from gpurun.cli.follow import Follower
+    from gpurun.recipe import find, load
+    from gpurun.wiring import kind
+
+    run_id = glance.resolve(home(), run)
+    provider = kind(glance.run_document(home(), run_id, now())["provider"])
+    recipe = load(ref, provider=provider, overrides=overrides, caps=settings.caps)
+    number = engine.again(run_id, recipe, find(ref).absolute().parent, settings)
+    if detach:
+        _say_begun(run_id, as_json)
+        return
+    say(f"run {run_id}, recipe {number} on its box")
+    document = Follower(home(), run_id).until_task(number)
+    if document is None or document["state"] not in ("active", "still_billing"):
+        follow_to_end(run_id, as_json=as_json)
+        return
+    task = document["task"]
+    if as_json:
+        print_json(document)
+    else:
+        tell(f"{task['recipe']}: {task['reason']}; the box stays until its timer")
+    if task["exit_code"]:
+        raise typer.Exit(task["exit_code"])
 
 
 def follow_to_end(run_id: str, *, as_json: bool) -> None:

@@ -1,5 +1,6 @@
 """The engine: one run, from its offer to the proof that it is gone."""
 
+from gpurun.engine.again import again
 from gpurun.engine.control import (
     Killing,
     begin,
@@ -18,6 +19,7 @@ __all__ = [
     "Killing",
     "Orphan",
     "Plan",
+    "again",
     "begin",
     "doctor",
     "doctor_of_box",

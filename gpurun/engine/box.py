@@ -1,7 +1,8 @@
 """The phases that work on the box: boot, accept, ship, setup, data, verify, launch."""
 
 import fnmatch
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gpurun import bundle
@@ -10,7 +11,7 @@ from gpurun.engine.context import Context
 from gpurun.engine.steady import SteadyShell
 from gpurun.errors import PhaseFailed, ProviderError, UsageError
 from gpurun.model import Attempt, InstanceState
-from gpurun.phases import PHASES, Command, Detached, Facts, Files, Step, Upload
+from gpurun.phases import KEEP, PHASES, Command, Detached, Facts, Files, Step, Upload
 from gpurun.reach import shell_of
 from gpurun.recipe import missing_secrets
 from gpurun.shell import TIMED_OUT, UNKNOWN_OUTCOME, Result
@@ -21,6 +22,8 @@ BOOT_POLL_S = 0.5
 LAST_LINES = 10
 UPLOAD_S = 600.0
 PATIENCE_S = 600.0
+MARK_S = 30.0
+ONCE = ("setup", "data")  # done once for each box and digest
 
 
 class Box:
@@ -62,23 +65,44 @@ class Box:
             raise PhaseFailed(f"the box is not what was ordered: {'; '.join(wrong)}")
         self._check_secrets()
 
+    def begin_task(self) -> None:
+        """Make room for another recipe: its training is launched anew, what failed is tried anew.
+
+        Once for each task, whoever drives it.
+        """
+        task = self._ctx.task
+        self._run(
+            f'[ "$(cat {KEEP}/task 2>/dev/null)" != {task} ] || exit 0\n'
+            f"rm -rf {KEEP}/train.* {KEEP}/steps; echo {task} > {KEEP}/task",
+            MARK_S,
+            "make room for another recipe",
+        )
+
     def perform(self, phase: str) -> None:
-        """Every step of a phase, in order; the first that fails ends the phase."""
-        for index, step in enumerate(PHASES[phase](self._ctx.recipe, self._facts())):
+        """Every step of a phase, in order; the first that fails ends the phase.
+
+        Setup and data are done once for each box and digest of their steps.
+        """
+        steps_wanted = list(PHASES[phase](self._ctx.recipe, self._facts()))
+        digest = _digest(steps_wanted, self._ctx.run.bundle_sha256 if phase == "data" else "")
+        if phase in ONCE and steps_wanted and self.has_marker(phase, digest):
+            self._log(f"[{phase}] done before on this box")
+            return
+        self._perform_all(phase, steps_wanted)
+        if phase in ONCE:
+            self.put_marker(phase, digest)
+
+    def _perform_all(self, phase: str, wanted: Sequence[Step]) -> None:
+        for index, step in enumerate(wanted):
             self._log(f"[{phase}] {step}")
             self._perform(phase, index, step)
 
-    def has_marker(self, phase: str) -> bool:
-        """Whether the box itself says that this phase was finished with this bundle."""
-        name = f".gpurun/done-{phase}"
-        wanted = self._ctx.run.bundle_sha256
-        return self.shell.run(f'[ "$(cat {name})" = {wanted} ]', timeout_s=30).ok
+    def has_marker(self, what: str, digest: str) -> bool:
+        """Whether the box itself says that this was finished, with this digest."""
+        return self.shell.run(f'[ "$(cat {KEEP}/done-{what})" = {digest} ]', timeout_s=MARK_S).ok
 
-    def put_marker(self, phase: str) -> None:
-        self.shell.run(
-            f"mkdir -p .gpurun; echo {self._ctx.run.bundle_sha256} > .gpurun/done-{phase}",
-            timeout_s=30,
-        )
+    def put_marker(self, what: str, digest: str) -> None:
+        self.shell.run(f"mkdir -p {KEEP}; echo {digest} > {KEEP}/done-{what}", timeout_s=MARK_S)
 
     def _perform(self, phase: str, index: int, step: Step) -> None:
         match step:
@@ -118,7 +142,7 @@ class Box:
         raise PhaseFailed(f"`{says}` {how}. Its last lines:\n{result.tail(LAST_LINES)}")
 
     def _upload(self, step: Upload) -> None:
-        if self.has_marker("upload"):
+        if self.has_marker("upload", step.bundle_sha256):
             return
         cargo = bundle.cargo(self._ctx.recipe, Path(self._ctx.run.recipe_dir))
         if cargo.digest != step.bundle_sha256:
@@ -130,7 +154,7 @@ class Box:
         cargo.write_tar(archive)
         self.shell.put(archive, "bundle.tar.gz")
         self._run("tar -xzf bundle.tar.gz && rm bundle.tar.gz", UPLOAD_S, "unpack the bundle")
-        self.put_marker("upload")
+        self.put_marker("upload", step.bundle_sha256)
 
     def _count(self, path: str, pattern: str, expected: int) -> None:
         found = [
@@ -184,3 +208,7 @@ class Box:
             run_id=self._ctx.run.id,
             torch_cpu_index=self._ctx.settings.torch_cpu_index,
         )
+
+
+def _digest(wanted: Sequence[Step], code: str) -> str:
+    return hashlib.sha256(f"{wanted!r}{code}".encode()).hexdigest()

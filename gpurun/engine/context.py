@@ -47,6 +47,26 @@ class Context:
         found: dict[str, Any] = json.loads(self.run.options_json)
         return found
 
+    @property
+    def stays(self) -> bool:
+        """Whether the box outlives its trainings: its own recipe had none."""
+        return bool(self.options.get("stays"))
+
+    @property
+    def task(self) -> int:
+        """How many recipes were begun on this box by `up --on`."""
+        return int(self.options.get("task", 0))
+
+    @property
+    def work_digest(self) -> str:
+        """What phases are done for: this code, this task."""
+        return f"{self.run.bundle_sha256}{f'.{self.task}' if self.task else ''}"
+
+    def task_result(self) -> dict[str, Any]:
+        """`exit_code` and `reason` of the task in hand; empty while it goes on."""
+        found = self.journal.runs.progress_of(self.run.id).get("task_result")
+        return found if isinstance(found, dict) else {}
+
     def secrets(self) -> dict[str, str]:
         """Where the recipe's secrets are looked up: settings, and above them the environment."""
         kept = {name: value.get_secret_value() for name, value in self.settings.secrets.items()}

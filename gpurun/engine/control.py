@@ -46,6 +46,7 @@ def begin(plan: Plan, settings: Settings) -> str:
         "offer_id": plan.offer_id,
         "usd_per_hour": str(plan.offer.usd_per_hour),
         "git": _git_state(plan.recipe_dir),
+        "stays": plan.recipe.train is None,
     }
     journal.runs.add(
         Run(

@@ -16,7 +16,7 @@ from gpurun.engine.context import Context, open_context
 from gpurun.engine.ending import collect, destroy, end_all
 from gpurun.engine.rent import look_at, need_of, rent, resolve
 from gpurun.engine.training import Tending
-from gpurun.errors import GpurunError, NoCapacity, PhaseFailed, ProviderError
+from gpurun.errors import GpurunError, NoCapacity, PhaseFailed, ProviderError, UsageError
 from gpurun.guards import Fuse, fuse_of
 from gpurun.locks import Taken, hold
 from gpurun.model import Attempt, AttemptState, Ending
@@ -125,17 +125,48 @@ class Driver:
             ctx.journal.ledger.book(attempt.label, "rent")
         attempt = ctx.journal.attempts.get(attempt.label)
         box = Box(ctx, attempt, self._say)
-        done = ctx.journal.runs.phases_done(attempt.label, ctx.run.bundle_sha256)
+        if not ctx.stays:
+            self._phases(attempt, box)
+            ctx.journal.endings.end_run(ctx.run.id, Ending.DONE, "finished", grace_s=0)
+            return
+        if ctx.task == 0:
+            self._phases(attempt, box)
+        elif not ctx.task_result():
+            self._task(attempt, box)
+        training.hold(ctx, box.line, self._tending(attempt, box))
+
+    def _phases(self, attempt: Attempt, box: Box) -> None:
+        ctx = self._ctx
+        done = ctx.journal.runs.phases_done(attempt.label, ctx.work_digest)
         for phase in ("boot", "accept", "ship", "setup", "data", "verify", "arm", "train"):
+            if ctx.task and phase == "arm":  # the box keeps the timer that it has
+                continue
             if phase not in done or phase == "boot":
                 self._perform(phase, attempt, box)
-        self._perform("collect", attempt, box)
-        ctx.journal.endings.end_run(ctx.run.id, Ending.DONE, "finished", grace_s=0)
+        if ctx.recipe.train is not None:
+            self._perform("collect", attempt, box)
+
+    def _task(self, attempt: Attempt, box: Box) -> None:
+        """A recipe that `up --on` has brought: whatever becomes of it, the box stays."""
+        ctx = self._ctx
+        box.begin_task()
+        code, reason = 0, f"{ctx.recipe.name} finished"
+        try:
+            self._phases(attempt, box)
+        except (PhaseFailed, UsageError) as error:
+            code, reason = PhaseFailed.exit_code, str(error)
+            self._say(reason)
+            with suppress(PhaseFailed):
+                collect(ctx, box, self._say)
+        progress = ctx.journal.runs.progress_of(ctx.run.id)
+        result = {"exit_code": code, "reason": reason}
+        ctx.journal.runs.progress(ctx.run.id, progress | {"task_result": result})
+        self._show("train")
 
     def _perform(self, phase: str, attempt: Attempt, box: Box) -> None:
         ctx = self._ctx
         row = ctx.journal.runs.begin_phase(
-            ctx.run.id, attempt.label, phase, ctx.run.bundle_sha256, ctx.epoch
+            ctx.run.id, attempt.label, phase, ctx.work_digest, ctx.epoch
         )
         self._say(f"phase {phase}")
         result, detail = "failed", ""
@@ -165,10 +196,13 @@ class Driver:
         return ""
 
     def _train(self, attempt: Attempt, box: Box) -> str:
-        tending = Tending(self._ctx, attempt, self._fuse(attempt, box))
         if self._ctx.recipe.train is None:
-            training.hold(self._ctx, box.line, tending)
+            return "the box is ready"
+        tending = self._tending(attempt, box)
         return training.train(self._ctx, box, tending, self._train_log, self._say)
+
+    def _tending(self, attempt: Attempt, box: Box) -> Tending:
+        return Tending(self._ctx, attempt, self._fuse(attempt, box))
 
     def _arm_setup_fuse(self, attempt: Attempt, box: Box) -> None:
         timer, fuse = self._ctx.journal.timers.of(attempt.label), self._fuse(attempt, box)

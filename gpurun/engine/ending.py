@@ -119,9 +119,9 @@ def _collect_what_can_be(ctx: Context, attempt: Attempt, log: Callable[[str], No
 
 
 def _all_collected(ctx: Context, attempt: Attempt) -> bool:
-    """What was fetched while training is not all of it."""
-    done = ctx.journal.runs.phases_done(attempt.label, ctx.run.bundle_sha256)
-    return "collect" in done
+    """What was fetched while training is not all of it; nor is that of a box people work on."""
+    done = ctx.journal.runs.phases_done(attempt.label, ctx.work_digest)
+    return "collect" in done and not ctx.stays
 
 
 def _stop_training(ctx: Context, box: Box, ends_at: datetime) -> None:

@@ -66,7 +66,7 @@ def plan(
 ) -> Plan:
     """Raises NoOffer, BudgetError, UsageError or ProviderError before anything is written."""
     require_room(Places(settings.state_dir))
-    _refuse_what_is_not_built(recipe)
+    refuse_what_is_not_built(recipe)
     cloud = provisioner(provider, settings, clock)
     budget = budget_of(recipe)
     offers = [o for o in cloud.offers(need_of(recipe)) if offer_id in (None, o.id)]
@@ -118,7 +118,7 @@ def _nothing_fits(recipe: Recipe, provider: str, offer_id: str | None) -> str:
     )
 
 
-def _refuse_what_is_not_built(recipe: Recipe) -> None:
+def refuse_what_is_not_built(recipe: Recipe) -> None:
     """A promise that a recipe asks for and nobody would keep is refused, not ignored."""
     asked = {
         "requires": recipe.requires is not None,

@@ -62,6 +62,7 @@ def document(parts: Parts, keeper: Keeper, now: datetime) -> Document:
         "timer": shown_timer,
         "guards": [guard.document() for guard in guards],
         "train": train,
+        "task": _task(run),
         "forecast": forecast,
         "collected_at": iso(instant(run.get("collected_at"))),
         "links": {"wandb": parsed(run.get("progress_json"), {}).get("wandb")},
@@ -96,6 +97,20 @@ def _exit_code(state: str, stored: int | None) -> int | None:
     if state == RunState.ACTIVE:
         return None
     return STILL_BILLING_EXIT if state == RunState.STILL_BILLING else stored
+
+
+def _task(run: dict[str, Any]) -> Document | None:
+    """The last recipe that `up --on` began on this box; None for a box of one recipe."""
+    options = parsed(run.get("options_json"), {})
+    if not options.get("task"):
+        return None
+    result = parsed(run.get("progress_json"), {}).get("task_result") or {}
+    return {
+        "number": options["task"],
+        "recipe": options.get("task_recipe"),
+        "exit_code": result.get("exit_code"),
+        "reason": result.get("reason"),
+    }
 
 
 def _train(progress_json: str | None) -> Document | None:

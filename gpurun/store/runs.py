@@ -119,6 +119,26 @@ class Runs:
             row.phase = phase
             session.add(row)
 
+    def again(
+        self,
+        run_id: str,
+        *,
+        recipe_json: str,
+        recipe_dir: str,
+        bundle_sha256: str,
+        options_json: str,
+    ) -> None:
+        """Another recipe on the same live box; Fenced when the run is ending."""
+        with self._database.write() as session:
+            row = _row(session, run_id)
+            if row.ending is not None:
+                raise Fenced(f"run {run_id} is ending")
+            row.recipe_json, row.recipe_dir = recipe_json, recipe_dir
+            row.bundle_sha256, row.options_json = bundle_sha256, options_json
+            row.progress_json, row.phase = "{}", "accept"
+            session.add(row)
+            self._event(session, run_id, "again", options_json)
+
     def progress(self, run_id: str, train: Mapping[str, Any]) -> None:
         with self._database.write() as session:
             row = _row(session, run_id)
