@@ -319,6 +319,14 @@ def test_a_reboot_starts_boot_id_clocks_and_processes_anew(rented: Box) -> None:
     assert rented.ssh("echo fine").stdout == "fine\n"
 
 
+def test_a_frozen_box_that_nobody_reaches_can_be_rebooted(rented: Box) -> None:
+    rented.freeze()
+    rented.cut()
+    rented.reboot()
+    rented.heal()
+    assert rented.ssh("echo fine").stdout == "fine\n"
+
+
 def test_a_restarted_container_has_the_same_kernel_and_another_process_1(rented: Box) -> None:
     rented.ssh(SLEEPER)
     boot_id, started, uptime, *_ = rented.sh(IDENTITY).split()

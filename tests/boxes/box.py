@@ -2,11 +2,10 @@
 
 import os
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -285,18 +284,13 @@ class Box:
         furnish.host_key(self.root, self.state)
 
     def _boot(self) -> None:
+        """Boot, and wait for sshd: by its socket, not by the network, which may be spoilt."""
         self._machine.boot()
-        self._wait_for_sshd()
-
-    def _wait_for_sshd(self) -> None:
-        for _ in range(1000):
-            with suppress(OSError), socket.create_connection((self.host, self.port), 1) as wire:
-                if wire.recv(4) == b"SSH-":
-                    return
-            if not self.alive:
-                break
-            time.sleep(0.01)
-        raise RuntimeError(f"{self.name} did not start: {self.log()}")
+        give_up_s = time.monotonic() + 60
+        while not self._machine.listens(self.port):
+            if not self.alive or time.monotonic() > give_up_s:
+                raise RuntimeError(f"{self.name} did not start: {self.log()}")
+            time.sleep(0.005)
 
     def _spoil_network(
         self,

@@ -108,6 +108,8 @@ class Machine:
     def halt(self) -> None:
         """End the box's processes, frozen or not; the disk stays."""
         claims.kill(self._group)
+        if self._group.exists():
+            self.freeze(False)
         if self._boot is not None:
             self._boot.wait()
             self._boot = None
@@ -139,6 +141,13 @@ class Machine:
                 if len(numbers) >= 3 and numbers[-1] == "1":
                     return pid
         raise RuntimeError(f"{self.claim.name} is not running: {self.log()}")
+
+    def listens(self, port: int) -> bool:
+        """Whether a process of the box accepts TCP connections at `port`."""
+        assert self._disk is not None
+        rows = Path(f"/proc/{self._disk.pid}/net/tcp").read_text().splitlines()[1:]
+        sockets = [row.split()[1:4] for row in rows]  # local address, remote one, state
+        return any(local.endswith(f":{port:04X}") and state == "0A" for local, _, state in sockets)
 
     def pids(self) -> list[int]:
         """Every process of the box, by its number here; what holds its namespaces too."""
