@@ -172,9 +172,7 @@ def test_code_that_knows_no_faulthandler_is_not_ended_by_asking(
 ) -> None:
     """Its stack comes from py-spy; what a py-spy printed once stands in for it."""
     training = train()
-    shim = training.root / "bin/py-spy"
-    shim.write_text(f"#!/bin/sh\ncat <<'END'\n{PY_SPY}\nEND\n")
-    shim.chmod(0o755)
+    training.shim("py-spy", f"cat <<'END'\n{PY_SPY}\nEND")
     training.launch(f"{sys.executable} -c 'import time; time.sleep(600)'")
     judged = training.judged()
     assert "step (app/train.py:31)" in judged.verdict.says
@@ -202,9 +200,7 @@ def test_the_evidence_holds_names_of_variables_and_no_key(train: Callable[..., T
 def test_commands_that_hang_on_the_box_hold_up_nothing(train: Callable[..., Training]) -> None:
     training = train()
     for name in ("nvidia-smi", "dmesg"):
-        shim = training.root / "bin" / name
-        shim.write_text("#!/bin/sh\nexec sleep 600\n")
-        shim.chmod(0o755)
+        training.shim(name, "exec sleep 600")
     training.launch("exit 3")
     failed = training.until_end()
     began_s = training.clock.boot_s()
@@ -223,9 +219,7 @@ def test_commands_that_hang_on_the_box_hold_up_nothing(train: Callable[..., Trai
 
 def test_evidence_without_end_is_cut(train: Callable[..., Training]) -> None:
     training = train()
-    shim = training.root / "bin/nvidia-smi"
-    shim.write_text("#!/bin/sh\n[ $# -gt 1 ] || yes 'GPU 0' | head -c 50000000\n")
-    shim.chmod(0o755)
+    training.shim("nvidia-smi", "[ $# -gt 1 ] || yes 'GPU 0' | head -c 50000000")
     judged = training.launch("exit 3").judged()
     assert (judged.evidence / "nvidia-smi.txt").stat().st_size < 2 * PART_BYTES
 

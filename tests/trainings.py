@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from gpurun.clock import Deadline, SystemClock
+from gpurun.clock import Clock, Deadline, SystemClock
 from gpurun.engine import detached
 from gpurun.engine.watch import Judged, Watcher, judge
 from gpurun.engine.watch.watcher import Done, Failed, Outcome
@@ -37,7 +37,7 @@ def recipe(**changes: Any) -> Recipe:
 class Training:
     """One training in `root`, and its watcher."""
 
-    def __init__(self, root: Path, recipe: Recipe, kept: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, root: Path, recipe: Recipe, clock: Clock | None = None) -> None:
         self.root = root
         self.recipe = recipe
         (root / ".gpurun").mkdir(parents=True, exist_ok=True)
@@ -45,8 +45,8 @@ class Training:
         env = {"PATH": f"{root}/bin:{PATH}", "GPURUN_LABEL": f"{MARK}-{root}", "HOME": str(root)}
         self.shell = LocalShell(root, env=env | {"OMP_NUM_THREADS": "1"})
         self.log = root / "copy-of-train.log"
-        self.clock = SystemClock()
-        self.watcher = self.another_watcher(kept or {})
+        self.clock = clock or SystemClock()
+        self.watcher = self.another_watcher({})
 
     def another_watcher(self, kept: Mapping[str, Any]) -> Watcher:
         kept = json.loads(json.dumps(kept))
@@ -56,6 +56,13 @@ class Training:
         result = self.shell.run(detached.launch_text("train", command), timeout_s=20)
         assert result.ok, result.output
         return self
+
+    def shim(self, name: str, text: str) -> None:
+        """A command of the box, as a shell script."""
+        path = self.root / "bin" / name
+        path.with_suffix(".new").write_text(f"#!/bin/sh\n{text}\n")
+        path.with_suffix(".new").chmod(0o755)
+        path.with_suffix(".new").replace(path)
 
     def python(self, text: str, *arguments: str) -> "Training":
         """Launch a Python program; with arguments they come before it, as of torchrun."""
