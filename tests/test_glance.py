@@ -43,6 +43,7 @@ RUN_KEYS = [
     "timer",
     "guards",
     "train",
+    "task",
     "forecast",
     "collected_at",
     "links",

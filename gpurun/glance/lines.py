@@ -59,6 +59,7 @@ def document(entry: Entry, why: str, now: datetime) -> dict[str, Any]:
         },
         "guards": [],
         "train": None,
+        "task": None,
         "forecast": None,
         "collected_at": None,
         "links": {"wandb": None},
