@@ -1,7 +1,7 @@
 """Data for the tests of remote/: puzzles from PyPI, and the competition's files where named.
 
-ConceptARC is not on PyPI, so tests of sets that contain it take the prefix of the JSON files from
-GPURUN_ARC_DATA and are not collected without it.
+ConceptARC is not on PyPI, so tests of sets that contain it take the folder of the JSON files, or
+their prefix, from GPURUN_ARC_DATA and are not collected without it.
 """
 
 import os
@@ -24,8 +24,8 @@ def pytest_report_header() -> str | None:
     if ARC_DATA:
         return None
     return (
-        f"not collected: tests/remote/{NEEDS_ARC_DATA}, for GPURUN_ARC_DATA (prefix of ARC's JSON"
-        " files) is not set"
+        f"not collected: tests/remote/{NEEDS_ARC_DATA}, for GPURUN_ARC_DATA (the folder of"
+        " ARC's JSON files) is not set"
     )
 
 
