@@ -18,6 +18,7 @@ class Spec:
     disk_gb: int
     linked: bool = True  # NVLink between the GPUs
     user: str = "root"
+    vm: bool = False  # a machine with an init of its own, not a container
     auto_tmux: bool = False
 
 

@@ -128,6 +128,12 @@ CREATE = (
         "A 422 has this shape: detail, or errors.",
         (("shape", "errors"),),
     ),
+    Fault(
+        "redirects",
+        PRIME,
+        "A path without its final slash is a 307 with an empty body, as it is for availability.",
+        ENDPOINT,
+    ),
     Fault("max_price_needed", PRIME, "Every offer wants a maxPrice, not only variable ones."),
 )
 

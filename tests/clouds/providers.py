@@ -7,6 +7,9 @@ from decimal import Decimal
 from tests.clouds.clock import Clock
 from tests.clouds.faults import Setting
 from tests.clouds.hosts import Hosts
+from tests.clouds.prime import routes as prime_routes
+from tests.clouds.prime import skus
+from tests.clouds.prime.world import PrimeWorld
 from tests.clouds.vast import machines as vast_machines
 from tests.clouds.vast import routes as vast_routes
 from tests.clouds.vast.world import VastWorld
@@ -28,6 +31,12 @@ def _vast(clock: Clock, hosts: Hosts, credit_usd: Decimal, offers: int | None) -
     return VastWorld(clock, hosts, credit_usd, machines)
 
 
+def _prime(clock: Clock, hosts: Hosts, credit_usd: Decimal, offers: int | None) -> World:
+    rows = skus.market() if offers is None else skus.wide_market(offers)
+    return PrimeWorld(clock, hosts, credit_usd, rows)
+
+
 PROVIDERS: Mapping[str, Provider] = {
+    "prime": Provider(_prime, prime_routes.endpoints, prime_routes.too_many),
     "vast": Provider(_vast, vast_routes.endpoints, vast_routes.too_frequent),
 }

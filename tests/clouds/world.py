@@ -8,7 +8,7 @@ providers act by themselves when it is gone.
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -37,6 +37,8 @@ class Rental:
     ran: bool = False
     gone_at: datetime | None = None
     hidden_until: datetime | None = None
+    word: str | None = None  # what its row says instead of its state
+    price_factor: Decimal = Decimal(1)
     traffic_seen: tuple[int, int] = (0, 0)
     machine: Future[Host] | None = None
     plans: list[Event] = field(default_factory=list)
@@ -78,7 +80,6 @@ class World:
     provider: str
     api_key: str
     gone_state: str
-    happenings: Mapping[str, Callable[[Any, Setting], None]]
 
     def __init__(self, clock: Clock, hosts: Hosts, credit_usd: Decimal) -> None:
         self.lock = threading.RLock()
@@ -139,6 +140,8 @@ class World:
         if happens == "gone":
             ready["gone"] = rental.gone_at is not None
         if not ready.get(happens, False) or rental.foreign or not setting.concerns(rental.id):
+            return
+        if not self.is_instance(rental):
             return
         mark = f"{rental.id} {rental.made_at}"
 
@@ -203,6 +206,93 @@ class World:
         found = [rental for rental in self.living() if rental.id == str(instance_id)]
         return found[-1] if found else None
 
+    # What happens to instances by itself.
+
+    def is_instance(self, rental: Any) -> bool:
+        """Whether knobs can happen to it: a disk alone is none."""
+        return True
+
+    @property
+    def happenings(self) -> dict[str, Callable[[Any, Setting], None]]:
+        return {
+            "price_up": self._price_up,
+            "status_word": self._status_word,
+            "relabel": self._relabel,
+            "console_destroy": lambda rental, _: self.destroy(rental),
+            "container_restart": lambda rental, _: self.restart(rental),
+            "host_reboot": self._host_reboot,
+            "twin_label": self._twin,
+            "id_reuse": self._id_reuse,
+        }
+
+    def rebill(self, rental: Any) -> None:
+        """Its state or its price has changed: bill what it costs now."""
+        raise NotImplementedError
+
+    def destroy(self, rental: Any) -> None:
+        raise NotImplementedError
+
+    def run(self, rental: Any) -> None:
+        """Its container starts, on a machine that is up."""
+        raise NotImplementedError
+
+    def running(self, rental: Any) -> bool:
+        raise NotImplementedError
+
+    def foreign_id(self) -> str:
+        raise NotImplementedError
+
+    def set_running(self, rental: Any) -> None:
+        """Show and bill it as running, whatever it was."""
+        raise NotImplementedError
+
+    def restart(self, rental: Rental) -> None:
+        """Stop and start the container; the kernel goes on."""
+        if self.running(rental) and rental.host is not None:
+            rental.host.restart()
+            self.run(rental)
+
+    def _host_reboot(self, rental: Rental, setting: Setting) -> None:
+        if self.running(rental) and rental.host is not None:
+            rental.host.reboot()
+            self.run(rental)
+
+    def _price_up(self, rental: Rental, setting: Setting) -> None:
+        rental.price_factor = Decimal(str(setting["factor"]))
+        self.rebill(rental)
+
+    def _status_word(self, rental: Rental, setting: Setting) -> None:
+        rental.word = setting["word"]
+        self.rebill(rental)
+
+    def _relabel(self, rental: Rental, setting: Setting) -> None:
+        rental.label = setting["label"]
+
+    def _twin(self, rental: Rental, setting: Setting) -> None:
+        earlier = self.now - timedelta(seconds=setting["seconds_before"])
+        self._add_foreign(rental, self.foreign_id(), rental.label, earlier)
+
+    def _id_reuse(self, rental: Rental, setting: Setting) -> None:
+        self._add_foreign(rental, rental.id, setting["label"], self.now)
+
+    def _add_foreign(self, like: Rental, number: str, label: str, made_at: datetime) -> None:
+        """Somebody else's box in the account: it has a row and a bill, but no machine."""
+        made = replace(
+            like,
+            id=number,
+            label=label,
+            made_at=made_at,
+            meter=Meter(),
+            foreign=True,
+            alive=True,
+            gone_at=None,
+            machine=None,
+            plans=[],
+            word=None,
+        )
+        self.rentals.append(made)
+        self.set_running(made)
+
     # What the account sees.
 
     def hidden(self, rental: Rental) -> bool:
@@ -242,14 +332,17 @@ class World:
     # Money.
 
     @property
-    def billed_usd(self) -> Decimal:
-        return sum((rental.meter.usd(self.now) for rental in self.rentals), ZERO)
-
-    @property
     def credit_usd(self) -> Decimal:
         if self.knobs.get("credit_zero"):
             return ZERO
-        return self.deposited_usd - self.billed_usd
+        return self.deposited_usd - self._usd(self.paid_by_credit())
+
+    def paid_by_credit(self) -> list[Any]:
+        """What is paid from the account's own credit: everything, but a team's."""
+        return self.rentals
+
+    def _usd(self, rentals: Iterable[Any]) -> Decimal:
+        return sum((rental.meter.usd(self.now) for rental in rentals), ZERO)
 
     def out_of_credit(self) -> None:
         """What the provider does to the instances when the credit is gone."""
@@ -258,9 +351,10 @@ class World:
         if self._exhaustion is not None:
             self._exhaustion.cancel()
             self._exhaustion = None
-        rate = sum((rental.meter.usd_per_hour for rental in self.rentals), ZERO)
-        if rate > 0 and self.deposited_usd > self.billed_usd:
-            left_s = float((self.deposited_usd - self.billed_usd) / rate) * HOUR_S
+        rate = sum((rental.meter.usd_per_hour for rental in self.paid_by_credit()), ZERO)
+        left_usd = self.deposited_usd - self._usd(self.paid_by_credit())
+        if rate > 0 and left_usd > 0:
+            left_s = float(left_usd / rate) * HOUR_S
             if left_s < 366 * 24 * HOUR_S:
                 self._exhaustion = self.timeline.after(left_s, self.out_of_credit)
 

@@ -35,12 +35,10 @@ class Instance(Rental):
     intended: str = "running"
     allocated: str = "running"  # cur_state and next_state
     message: str | None = None
-    word: str | None = None  # what the row says instead of `status`
     attached: dict[int, str] = field(default_factory=dict)  # SSH keys of this instance alone
     addresses: dict[str, Any] = field(default_factory=dict)
     ran_since: datetime | None = None
     outbid: bool = False
-    price_factor: Decimal = Decimal(1)
 
     @property
     def shown(self) -> str | None:

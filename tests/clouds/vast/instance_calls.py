@@ -140,7 +140,7 @@ def destroy_many(world: VastWorld, call: Call) -> Reply:
 
 
 def reboot(world: VastWorld, call: Call) -> Reply:
-    world.reboot(_known(world, call))
+    world.restart(_known(world, call))
     return Reply({"success": True})
 
 

@@ -85,7 +85,7 @@ def _fire(world: VastWorld, job: Job) -> None:
     if (job.method, found[1]) == ("DELETE", None):
         world.destroy(instance)
     elif (job.method, found[1]) == ("PUT", "reboot"):
-        world.reboot(instance)
+        world.restart(instance)
     elif (job.method, found[1]) == ("PUT", "recycle"):
         world.recycle(instance)
     elif (job.method, found[1], job.body.get("state")) == ("PUT", None, "stopped"):

@@ -5,10 +5,10 @@ three states and resumes by itself; a refused start is queued and can bill later
 everything stops.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
 from decimal import Decimal
+from typing import Any
 
 from tests.clouds.clock import Clock
 from tests.clouds.faults import Setting
@@ -152,17 +152,11 @@ class VastWorld(World):
         self.change(instance, "loading", intended="running", allocated="running")
         if instance.machine is None:
             self.make_machine(instance)
-            instance.plans.append(self.timeline.after(BOOT_S, lambda: self._run(instance)))
+            instance.plans.append(self.timeline.after(BOOT_S, lambda: self.run(instance)))
         else:
             assert instance.host is not None
             instance.host.boot()
-            self._run(instance)
-
-    def reboot(self, instance: Instance) -> None:
-        """Stop and start the container; the kernel goes on."""
-        if instance.status == "running" and instance.host is not None:
-            instance.host.restart()
-            self._run(instance)
+            self.run(instance)
 
     def recycle(self, instance: Instance) -> None:
         """A new container in the old one's place: its disk is wiped."""
@@ -184,9 +178,9 @@ class VastWorld(World):
                 self.timeline.after(boot_s / 3, lambda: self.change(instance, "loading"))
             )
         if not stuck:
-            instance.plans.append(self.timeline.after(boot_s, lambda: self._run(instance)))
+            instance.plans.append(self.timeline.after(boot_s, lambda: self.run(instance)))
 
-    def _run(self, instance: Instance) -> None:
+    def run(self, instance: Instance) -> None:
         if self.knobs.get("start_fails"):
             self.drop_machine(instance)
             self.change(instance, "created", allocated="stopped", message=OCI_ERROR)
@@ -284,66 +278,27 @@ class VastWorld(World):
         instance.outbid = True
         self._plan_resume(instance)
 
-    def _price_up(self, instance: Instance, setting: Setting) -> None:
-        instance.price_factor = Decimal(str(setting["factor"]))
-        self.rebill(instance)
-
-    def _status_word(self, instance: Instance, setting: Setting) -> None:
-        instance.word = setting["word"]
-        self.rebill(instance)
-
-    def _host_reboot(self, instance: Instance, setting: Setting) -> None:
-        if instance.status == "running" and instance.host is not None:
-            instance.host.reboot()
-            self._run(instance)
-
-    def _relabel(self, instance: Instance, setting: Setting) -> None:
-        instance.label = setting["label"]
-
     def _traffic(self, instance: Instance, setting: Setting) -> None:
         up, down = (int(Decimal(str(setting[name])) * 10**9) for name in ("up_gb", "down_gb"))
         self.charge_traffic(instance, up, down)
 
-    def _twin(self, instance: Instance, setting: Setting) -> None:
+    def running(self, instance: Instance) -> bool:
+        return instance.status == "running"
+
+    def foreign_id(self) -> str:
         self._next_foreign += 13
-        self._foreign(instance, str(self._next_foreign), instance.label, setting["seconds_before"])
+        return str(self._next_foreign)
 
-    def _id_reuse(self, instance: Instance, setting: Setting) -> None:
-        self._foreign(instance, instance.id, setting["label"], 0)
-
-    def _foreign(self, like: Instance, number: str, label: str, seconds_before: float) -> None:
-        """Somebody else's box in the account: it has a row and a bill, but no machine."""
-        made = replace(
-            like,
-            id=number,
-            label=label,
-            made_at=self.now - timedelta(seconds=seconds_before),
-            meter=type(like.meter)(),
-            foreign=True,
-            alive=True,
-            gone_at=None,
-            machine=None,
-            plans=[],
-            addresses={},
-            word=None,
-        )
-        self.rentals.append(made)
-        self.change(made, "running", "running", "running", "success, running")
+    def set_running(self, instance: Instance) -> None:
+        instance.addresses = {}
+        self.change(instance, "running", "running", "running", "success, running")
 
     @property
-    def happenings(self) -> Mapping[str, Callable[[Instance, Setting], None]]:  # type: ignore[override]
-        return {
-            "price_up": self._price_up,
+    def happenings(self) -> dict[str, Callable[[Any, Setting], None]]:
+        return super().happenings | {
             "traffic": self._traffic,
-            "container_restart": lambda instance, _: self.reboot(instance),
-            "host_reboot": self._host_reboot,
             "recycle": lambda instance, _: self.recycle(instance),
             "outbid": self._outbid,
-            "status_word": self._status_word,
-            "relabel": self._relabel,
-            "console_destroy": lambda instance, _: self.destroy(instance),
-            "twin_label": self._twin,
-            "id_reuse": self._id_reuse,
         }
 
 

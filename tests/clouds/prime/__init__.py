@@ -1,0 +1,1 @@
+"""The emulated Prime Intellect."""
