@@ -86,7 +86,7 @@ def extension_text(how: str) -> str:
     return f"""\
 {_SETTLE}mkdir -p {WHEELS}
 log={KEEP}/{PACKAGE}.log
-pip() {{ venv/bin/python -m pip --no-input "$@"; }}
+pip() {{ venv/bin/python -m pip --disable-pip-version-check --no-input "$@"; }}
 last() {{
   for pattern in '[A-Za-z]Error: ' 'fatal|[^-]error: ' '.'; do
     if grep -qE "$pattern" "$log"; then

@@ -46,7 +46,7 @@ install() {
       venv/bin/uv pip install "$@" && return 0
     echo "uv could not install this; pip tries"
   fi
-  venv/bin/python -m pip install --no-input "$@"
+  venv/bin/python -m pip install --no-input --disable-pip-version-check "$@"
 }
 """
 
@@ -133,11 +133,10 @@ echo "$base" > {PYTHON_FILE}"""
 def uv_text() -> str:
     """uv in the virtual environment; a box without it, or with pip's own indexes, uses pip."""
     return """\
-if venv/bin/python -m pip config list | grep -qE '(index-url|find-links|no-index)='; then
+pip() { venv/bin/python -m pip --disable-pip-version-check --no-input "$@"; }
+if pip config list | grep -E '(index-url|find-links|no-index)=' >/dev/null; then
   echo "pip has indexes of its own here: it installs"
-elif venv/bin/python -m pip install -q --no-input --only-binary=:all: uv; then
-  venv/bin/uv --version
-else
+elif ! pip install -q --only-binary=:all: uv || ! venv/bin/uv --version; then
   echo "uv cannot be had here: pip installs"
 fi"""
 
