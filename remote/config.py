@@ -65,7 +65,6 @@ class PretrainConfig:
     hang_minutes: float = 15.0  # without a step, all stacks are shown and the run ends; 0: never
     device: str = "auto"  # cuda if there is one
     compile: bool | None = None  # None: on a GPU, unless DISABLE_COMPILE is set
-    cuda_graph: bool = False  # replay whole steps; for batches of few rows; one GPU only
     shard_puzzle_emb: bool = True  # over the ranks; exact
 
     @property

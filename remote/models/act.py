@@ -57,8 +57,9 @@ class ACT(nn.Module):
         """Every row halted: all of it is replaced at the first step."""
         inputs = batch["inputs"]
         shape = self.inner.state_shape(*inputs.shape)
+        starts = self.inner.initial_state()
         return Carry(
-            state={name: row.expand(shape) for name, row in self.inner.initial_state().items()},
+            state={name: row.expand(shape).contiguous() for name, row in starts.items()},
             steps=torch.zeros(len(inputs), dtype=torch.int32, device=inputs.device),
             halted=torch.ones(len(inputs), dtype=torch.bool, device=inputs.device),
             data={name: torch.zeros_like(tensor) for name, tensor in batch.items()},
@@ -134,8 +135,11 @@ class ACTLossHead(nn.Module):
         return self._judge(*self.model(carry, batch, least_steps))
 
     def answer(self, batch: State) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Metrics and outputs after all ACT steps; for evaluation, in inference mode."""
-        _, _, metrics, outputs = self._judge(*self.model.think_through(batch), None)
+        """Metrics and outputs after all ACT steps; for evaluation, without gradient."""
+        # A compiled model takes tensors of inference mode for others, and is compiled once more.
+        with torch.inference_mode(mode=False), torch.no_grad():
+            batch = {name: tensor.clone() for name, tensor in batch.items()}
+            _, _, metrics, outputs = self._judge(*self.model.think_through(batch), None)
         return metrics, outputs
 
     def _judge(
@@ -153,7 +157,7 @@ class ACTLossHead(nn.Module):
             done = carry.halted & (tokens > 0)
             metrics = {
                 "count": done.sum(),
-                "accuracy": (right.sum(-1) / divisor)[done].sum(),
+                "accuracy": torch.where(done, right.sum(-1) / divisor, 0).sum(),
                 "exact_accuracy": (done & exact).sum(),
                 "q_halt_accuracy": (done & ((halt >= 0) == exact)).sum(),
                 "steps": torch.where(done, carry.steps, 0).sum(),

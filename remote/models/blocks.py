@@ -26,14 +26,9 @@ class Block(nn.Module):
         return rms_norm(x + self.mlp(x), self._eps)
 
 
-def run(
-    layers: nn.ModuleList, state: Tensor, injections: tuple[Tensor, ...], turns: Turns | None
-) -> Tensor:
-    """All layers over the state and what is added to it: the one function that is compiled."""
-    injected = injections[0]
-    for more in injections[1:]:
-        injected = injected + more
-    hidden = state + injected
+def run(layers: nn.ModuleList, state: Tensor, injection: Tensor, turns: Turns | None) -> Tensor:
+    """All layers over the sum of two: the one function that is compiled."""
+    hidden = state + injection
     for layer in layers:
         hidden = layer(hidden, turns)
     return hidden

@@ -1,5 +1,6 @@
 """What TRM and URM share: how a question is embedded, and how a state is read out."""
 
+import contextlib
 from collections.abc import Iterator
 
 import torch
@@ -13,6 +14,7 @@ from remote.models.layers import (
     CastedLinear,
     RotaryEmbedding,
     Turns,
+    cast_once,
     truncated_normal_,
 )
 from remote.models.sparse_embedding import SparseEmbedding
@@ -107,5 +109,9 @@ class Core(nn.Module):
     def turns(self) -> Turns | None:
         return self.rotary_emb() if hasattr(self, "rotary_emb") else None
 
-    def linears(self) -> Iterator[CastedLinear]:
-        return (module for module in self.modules() if isinstance(module, CastedLinear))
+    @contextlib.contextmanager
+    def without_gradient(self) -> Iterator[None]:
+        """For the rounds before the last."""
+        linears = (module for module in self.modules() if isinstance(module, CastedLinear))
+        with torch.no_grad(), cast_once(linears, self._dtype):
+            yield

@@ -1,6 +1,8 @@
 """Layers.  Weights are float32 and cast to the activations' dtype where they are used."""
 
+import contextlib
 import math
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -33,10 +35,28 @@ class CastedLinear(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(truncated_normal_(torch.empty(outputs, inputs), inputs**-0.5))
         self.bias = nn.Parameter(torch.zeros(outputs)) if bias else None
+        self.cast: Tensor | None = None  # the weight, while `cast_once` keeps it
 
     def forward(self, x: Tensor) -> Tensor:
         bias = None if self.bias is None else self.bias.to(x.dtype)
-        return linear(x, self.weight.to(x.dtype), bias)
+        kept = self.cast is not None and self.cast.dtype == x.dtype
+        return linear(x, self.cast if kept else self.weight.to(x.dtype), bias)
+
+
+@contextlib.contextmanager
+def cast_once(linears: Iterable[CastedLinear], dtype: torch.dtype) -> Iterator[None]:
+    """Weights are cast here and not at every use inside; for passes without gradient.
+
+    (With gradient each use casts its own, so that gradients add up in float32.)
+    """
+    taken = [] if dtype == torch.float32 else list(linears)
+    for layer in taken:
+        layer.cast = layer.weight.detach().to(dtype)
+    try:
+        yield
+    finally:
+        for layer in taken:
+            layer.cast = None
 
 
 class CastedEmbedding(nn.Module):
@@ -65,9 +85,11 @@ class RotaryEmbedding(nn.Module):
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Turn the halves of each head against each other, in float32.  x is (B, S, heads, width)."""
-    first, second = x.float().chunk(2, dim=-1)
-    turned = torch.cat((-second, first), dim=-1)
-    return (x.float() * cos[:, None] + turned * sin[:, None]).to(x.dtype)
+    half = x.shape[-1] // 2
+    first, second = x.float().split(half, dim=-1)
+    cos, sin = cos[:, None, :half], sin[:, None, :half]  # both halves turn alike
+    turned = (first * cos - second * sin, second * cos + first * sin)
+    return torch.cat(turned, dim=-1).to(x.dtype)
 
 
 class Attention(nn.Module):

@@ -36,7 +36,7 @@ class TRM(Core):
 
     def think(self, state: State, question: Tensor) -> State:
         z_H, z_L, turns = state["z_H"], state["z_L"], self.turns()
-        with torch.no_grad():
+        with self.without_gradient():
             for _ in range(self.config.H_cycles - 1):
                 z_H, z_L = self._round(z_H, z_L, question, turns)
         z_H, z_L = self._round(z_H, z_L, question, turns)
@@ -47,8 +47,8 @@ class TRM(Core):
     ) -> tuple[Tensor, Tensor]:
         layers = self.L_level.layers
         for _ in range(self.config.L_cycles):
-            z_L = self.run(layers, z_L, (z_H, question), turns)
-        return self.run(layers, z_H, (z_L,), turns), z_L
+            z_L = self.run(layers, z_L, z_H + question, turns)
+        return self.run(layers, z_H, z_L, turns), z_L
 
 
 class Stack(nn.Module):

@@ -35,9 +35,10 @@ class URM(Core):
 
     def think(self, state: State, question: Tensor) -> State:
         hidden, turns = state["hidden"], self.turns()
-        with torch.no_grad():
+        with self.without_gradient():
+            still = question.detach()
             for _ in range((self.config.H_cycles - 1) * self.config.L_cycles):
-                hidden = self.run(self.layers, hidden, (question,), turns)
+                hidden = self.run(self.layers, hidden, still, turns)
         for _ in range(self.config.L_cycles):
-            hidden = self.run(self.layers, hidden, (question,), turns)
+            hidden = self.run(self.layers, hidden, question, turns)
         return {"hidden": hidden}
