@@ -9,6 +9,7 @@ from gpurun.shell.remote import Remote
 from gpurun.shell.trouble import OutcomeUnknown, Unreachable
 
 RETRY_S = 1.0
+ON_ONE_CONNECTION = 0.5  # of the patience; the rest is for a new one
 
 
 class Patience:
@@ -21,7 +22,7 @@ class Patience:
         self._link = link
         self._moved = False
         self._running: Remote | None = None
-        self._until = self._renewed()
+        self._until = self._for(1.0)
 
     def attempt(
         self,
@@ -46,13 +47,13 @@ class Patience:
         if self._running is not None and not self._running.kill():
             raise OutcomeUnknown("what a broken connection left on the box cannot be ended")
         self._running = remote
-        stall_s = self._link.waits.stall_s + silent_s
+        stall_s = self._link.waits.stall_s * ON_ONE_CONNECTION + silent_s
         try:
             code = remote.perform(stall_s, while_it_moves=True)
         finally:
             if remote.moved:
                 self._moved = True
-                self._until = self._renewed()
+                self._until = self._for(1 - ON_ONE_CONNECTION if remote.timed_out else 1.0)
         self._running = None
         if code == TIMED_OUT:
             raise OutcomeUnknown(f"no byte for {stall_s:.0f} s")
@@ -65,5 +66,5 @@ class Patience:
         if self._until.passed():
             raise trouble
 
-    def _renewed(self) -> Deadline:
-        return Deadline(self._link.waits.stall_s, poll_s=RETRY_S)
+    def _for(self, share: float) -> Deadline:
+        return Deadline(self._link.waits.stall_s * share, poll_s=RETRY_S)

@@ -18,15 +18,17 @@ from gpurun.shell.trouble import LoginRefused, NoConnection, OutcomeUnknown, Why
 READ_BYTES = 1 << 22
 SEND_BYTES = 1 << 15
 NOISE_CHARS = 500
+LOOKS = 4  # whether bytes still move is looked at this often while patience lasts
 
 
 class Remote:
     """A command, told and heard until it has ended.
 
-    hear   is given its output as it comes, both streams in one order
-    say    what its stdin gets, then its end; None: /dev/null
+    hear       is given its output as it comes, both streams in one order
+    say        what its stdin gets, then its end; None: /dev/null
     directory  where it runs; the box's root directory if none is named
-    moved  counts the bytes that went either way
+    moved      counts the bytes that went either way
+    timed_out  whether patience ended before it did
     """
 
     def __init__(
@@ -39,12 +41,12 @@ class Remote:
         directory: str = "",
     ) -> None:
         self.moved = 0
+        self.timed_out = False
         self._link = link
         self._hear = hear
         self._say = say
         self._directory = directory or link.login.root
         self._envelope = Envelope(command, self._directory, with_stdin=say is not None)
-        self._timed_out = False
         self._misspoken: BaseException | None = None
         self._complaints = ""
 
@@ -74,14 +76,14 @@ class Remote:
             return envelope.code
         if envelope.nowhere:
             raise OutcomeUnknown(f"{self._directory} on {name} cannot be entered")
-        if self._timed_out and envelope.pid is not None:
+        if self.timed_out and envelope.pid is not None:
             if self.kill():
                 return TIMED_OUT
             raise OutcomeUnknown(
                 f"the command on {name} did not end within {patience_s:.0f} s, and could not be "
                 "killed: the box does not answer"
             )
-        if self._timed_out:
+        if self.timed_out:
             raise OutcomeUnknown(
                 f"{name} did not begin the command within {patience_s:.0f} s{self._noise()}"
             )
@@ -141,16 +143,18 @@ class Remote:
     ) -> Iterator[None]:
         """Close the channel when patience ends, which wakes whoever waits on it."""
         done = threading.Event()
+        looks = LOOKS if while_it_moves else 1
 
         def watch() -> None:
-            seen = self.moved
-            while not done.wait(patience_s):
-                if not while_it_moves or self.moved == seen:
-                    self._timed_out = True
+            seen, still = self.moved, 0
+            while not done.wait(patience_s / looks):
+                still = still + 1 if self.moved == seen or not while_it_moves else 0
+                seen = self.moved
+                if still == looks:
+                    self.timed_out = True
                     with suppress(*BROKEN):
                         channel.close()
                     return
-                seen = self.moved
 
         threading.Thread(target=watch, daemon=True).start()
         try:
