@@ -14,9 +14,10 @@ from gpurun.clock import Clock
 from gpurun.engine.watch.gpus import GpuSample
 from gpurun.engine.watch.watcher import Failed
 from gpurun.phases import KEEP
-from gpurun.shell import Shell
+from gpurun.shell import UNKNOWN_OUTCOME, Shell
 
 STACKS_S = 45.0
+STACKS_SHARE = 0.7  # of their time, until no further process is asked
 PART_BYTES = 256 * 1024
 MOST_DUMPS = 16
 LOG_LINES = 200
@@ -79,17 +80,20 @@ def gather(
     _write(into / "end.json", json.dumps(said, indent=1))
     _write(into / "log-tail.txt", "\n".join(last_lines(log, LOG_LINES)))
     parts = (STACKS, *PARTS) if failed.how in ("hang", "idle") else PARTS
+    answers = True
     for part in parts:
         left_s = min(part.limit_s, until_s - clock.boot_s())
-        if left_s < LEAST_S:
-            _write(into / part.file, "not asked: there was no time left\n")
-        elif part is STACKS:
-            text = part.text.format(seconds=left_s * 0.7)
-            seen = _ask(shell, text, left_s, stdin=ONBOX.read_text())
-            _write(into / part.file, seen)
-            _fetch_dumps(shell, into, seen)
-        else:
-            _write(into / part.file, _ask(shell, part.text, left_s))
+        if left_s < LEAST_S or not answers:
+            why = "there was no time left" if answers else "the box did not answer before"
+            _write(into / part.file, f"not asked: {why}\n")
+            continue
+        text, stdin = part.text, ""
+        if part is STACKS:
+            text, stdin = part.text.format(seconds=left_s * STACKS_SHARE), ONBOX.read_text()
+        answers, said_of_it = _ask(shell, text, left_s, stdin=stdin)
+        _write(into / part.file, said_of_it)
+        if part is STACKS:
+            _fetch_dumps(shell, into, said_of_it)
     return into
 
 
@@ -112,18 +116,19 @@ def kept(folder: Path, file: str) -> str:
         return ""
 
 
-def _ask(shell: Shell, text: str, limit_s: float, *, stdin: str = "") -> str:
+def _ask(shell: Shell, text: str, limit_s: float, *, stdin: str) -> tuple[bool, str]:
+    """Whether the box answers at all, and what it said."""
     bounded = f"{{ {text}\n}} | head -c {PART_BYTES}"
     try:
         result = shell.run(bounded, timeout_s=limit_s, stdin=stdin)
     except OSError as error:
-        return f"it could not be asked: {error}\n"
+        return False, f"it could not be asked: {error}\n"
     lines = [_without_keys(line, text) for line in result.output.splitlines()]
     if not result.ok:
         lines.append(f"(exit {result.exited})")
     elif len(result.output) >= PART_BYTES:
         lines.append("(cut here)")
-    return "\n".join(lines) + "\n"
+    return result.exited != UNKNOWN_OUTCOME, "\n".join(lines) + "\n"
 
 
 def _without_keys(line: str, text: str) -> str:
