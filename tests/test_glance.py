@@ -45,6 +45,7 @@ RUN_KEYS = [
     "train",
     "task",
     "forecast",
+    "verdict",
     "collected_at",
     "links",
     "git",

@@ -1,6 +1,6 @@
 """What people read: figures, tables, warnings."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -105,6 +105,62 @@ def test_progress_says_step_loss_speed_and_eta(tmp_path: Path) -> None:
     assert line.endswith("step 12/40  loss 2.1  3.4 it/s  eta 0:12")
     run["train"]["eta_s"] = 0
     assert show.said_of_itself(run, "evaluating").endswith("eta 0:00  evaluating")
+
+
+def training(tmp_path: Path, **figures: Any) -> dict[str, Any]:
+    """A run that trains, whose timer stops it ten minutes from now."""
+    run = _status(tmp_path)["runs"][0] | {"phase": "train"}
+    run["train"] = dict.fromkeys(glance.runs.TRAIN_KEYS) | figures
+    return dict(run)
+
+
+def test_gpus_are_shown_together_as_far_as_they_tell(tmp_path: Path) -> None:
+    run = training(tmp_path, step=12, gpu_util=98.4, power_w=2560.2, gpu_mem_gib=245.31)
+    assert show.said_of_itself(run, "") == "step 12  gpu 98% 2560 W 245.3 GiB"
+    run["train"] |= {"gpu_util": None, "gpu_mem_gib": None}
+    assert show.said_of_itself(run, "") == "step 12  gpu 2560 W"
+
+
+def test_a_training_that_will_not_end_before_its_timer_is_said_in_time(tmp_path: Path) -> None:
+    run = training(tmp_path, step=1, total_steps=40)
+    fires_at = datetime.fromisoformat(run["timer"]["fires_at"])
+    run["forecast"] = {
+        "finish_at": (fires_at + timedelta(minutes=20)).isoformat(),
+        "usd_to_finish": "1.80",
+        "before_timer": False,
+    }
+    text = show.run_text(run, WIDE)
+    assert "will not end before its timer: it needs 20:00 longer" in text
+    assert f"`gpurun extend {run['id']} 22m`" in text
+    run["forecast"]["before_timer"] = True
+    assert "will not end" not in show.run_text(run, WIDE)
+
+
+def test_trouble_is_said_while_the_training_still_runs(tmp_path: Path) -> None:
+    document = _status(tmp_path)
+    train = dict.fromkeys(glance.runs.TRAIN_KEYS) | {"trouble": "the loss is not finite"}
+    document["runs"][0] |= {"phase": "train", "train": train}
+    assert "run00001: the loss is not finite." in show.status_text(document, WIDE)
+    document["runs"][0]["state"] = "failed"
+    assert "not finite" not in show.status_text(document, WIDE)
+
+
+def test_the_newest_checkpoint_is_shown_with_its_instant(tmp_path: Path) -> None:
+    run = training(tmp_path, step=1, last_checkpoint_at="2026-11-21T12:06:16+00:00")
+    shown = show.local_time("2026-11-21T12:06:16+00:00")
+    assert f"checkpoint  {shown}" in show.run_text(run, WIDE)
+    run["train"]["last_checkpoint_at"] = "yesterday"
+    assert "checkpoint" not in show.run_text(run, WIDE)
+
+
+def test_a_failed_run_shows_why(tmp_path: Path) -> None:
+    document = _status(tmp_path)
+    verdict = {"cause": "nan", "says": "The loss is NaN.", "cure": "Resume.", "evidence": "/e"}
+    document["runs"][0] |= {"state": "failed", "verdict": verdict, "timer": None}
+    assert show.status_text(document, WIDE).splitlines()[1].endswith("nan")
+    assert "verdict    The loss is NaN. Resume." in show.run_text(document["runs"][0], WIDE)
+    document["runs"][0]["error"] = "the training exited 1: The loss is NaN. Resume."
+    assert show.run_text(document["runs"][0], WIDE).count("The loss is NaN.") == 1
 
 
 def test_progress_is_one_line_no_wider_than_the_page(tmp_path: Path) -> None:

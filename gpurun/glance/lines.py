@@ -61,6 +61,7 @@ def document(entry: Entry, why: str, now: datetime) -> dict[str, Any]:
         "train": None,
         "task": None,
         "forecast": None,
+        "verdict": None,
         "collected_at": None,
         "links": {"wandb": None},
         "git": {"commit": None, "dirty": None},

@@ -24,7 +24,9 @@ TRAIN_KEYS = (
     "gpu_mem_gib",
     "eta_s",
     "last_checkpoint_at",
+    "trouble",
 )
+VERDICT_KEYS = ("cause", "says", "cure", "evidence")
 STILL_BILLING_EXIT = 10
 LARGEST = 1e18
 
@@ -64,6 +66,7 @@ def document(parts: Parts, keeper: Keeper, now: datetime) -> Document:
         "train": train,
         "task": _task(run),
         "forecast": forecast,
+        "verdict": _verdict(run.get("progress_json")),
         "collected_at": iso(instant(run.get("collected_at"))),
         "links": {"wandb": parsed(run.get("progress_json"), {}).get("wandb")},
         "git": _git(run),
@@ -116,6 +119,14 @@ def _task(run: dict[str, Any]) -> Document | None:
 def _train(progress_json: str | None) -> Document | None:
     progress = parsed(progress_json, {})
     return {key: _figure(progress.get(key)) for key in TRAIN_KEYS} if progress else None
+
+
+def _verdict(progress_json: str | None) -> Document | None:
+    """Why the training failed, once somebody has looked."""
+    verdict = parsed(progress_json, {}).get("verdict")
+    if not isinstance(verdict, dict):
+        return None
+    return {key: str(verdict.get(key, "")) for key in VERDICT_KEYS}
 
 
 def _figure(value: Any) -> int | float | str | None:

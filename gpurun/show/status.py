@@ -1,5 +1,7 @@
 """`status`: a table of runs, one run in full, and the line that `up` rewrites while it follows."""
 
+import math
+from datetime import datetime
 from typing import Any
 
 from gpurun.show.text import NONE, Look, cut, duration, local_time, money, table
@@ -12,6 +14,7 @@ RIGHT = (6, 7, 8, 9)
 SPARE = (2, 3, 11, 6, 7, 1, 12)  # first to go when the page is narrow
 COLOURS = {"still_billing": "red", "failed": "yellow", "deadline": "yellow", "active": "green"}
 LIVE = ("active", "still_billing")
+SPARE_TIME = 1.1  # a forecast is never exact
 
 
 def status_text(document: dict[str, Any], look: Look) -> str:
@@ -51,14 +54,18 @@ def run_text(run: dict[str, Any], look: Look) -> str:
     facts += [("guard", _guard(guard)) for guard in run["guards"]]
     if train:
         facts += [("train", train_words(train))]
+        facts += [("checkpoint", _moment(train["last_checkpoint_at"]))]
     if forecast:
-        late = "" if forecast["before_timer"] else ", after its timer: it will be cut short"
+        late = "" if forecast["before_timer"] else ", after its timer"
         facts += [
             ("forecast", f"done at {local_time(forecast['finish_at'])} for another "
              f"{money(forecast['usd_to_finish'])}{late}")
         ]  # fmt: skip
     facts += [("collected", run["collected_at"] and local_time(run["collected_at"]))]
     facts += [("reason", run["reason"]), ("error", run["error"])]
+    if (verdict := run["verdict"]) and verdict["says"] not in (run["error"] or ""):
+        facts += [("verdict", f"{verdict['says']} {verdict['cure']}")]
+        facts += [("evidence", verdict["evidence"])]
     wide = max(len(name) for name, _ in facts)
     lines = [f"{name:<{wide}}  {value}" for name, value in facts if value]
     return "\n".join([*lines, *_warnings(run, look)])
@@ -86,11 +93,17 @@ def train_words(train: dict[str, Any]) -> str:
         words.append(f"loss {train['loss']:.4g}")
     if isinstance(train["it_per_s"], int | float) and train["it_per_s"]:
         words.append(f"{train['it_per_s']:.3g} it/s")
-    if train["gpu_util"] is not None:
-        words.append(f"gpu {train['gpu_util']}%")
+    words += _gpu_words(train)
     if isinstance(train["eta_s"], int | float):
         words.append(f"eta {duration(train['eta_s'])}")
     return "  ".join(words)
+
+
+def _gpu_words(train: dict[str, Any]) -> list[str]:
+    """All of its GPUs together, as far as they tell."""
+    shown = (("gpu_util", "{:.0f}%"), ("power_w", "{:.0f} W"), ("gpu_mem_gib", "{:.1f} GiB"))
+    figures = [text.format(train[key]) for key, text in shown if _is_number(train[key])]
+    return [f"gpu {' '.join(figures)}"] if figures else []
 
 
 def _row(run: dict[str, Any]) -> tuple[str, ...]:
@@ -110,8 +123,15 @@ def _row(run: dict[str, Any]) -> tuple[str, ...]:
         money(run["projected_usd"]) if live else NONE,
         f"in {ends}" if timer else NONE,
         (timer.get("effective_by") or "nobody") if timer else NONE,
-        train_words(run["train"]) if run["train"] and live else "",
+        _progress(run, live=live),
     )
+
+
+def _progress(run: dict[str, Any], *, live: bool) -> str:
+    """How far it is; of one that has failed, why."""
+    if live:
+        return train_words(run["train"]) if run["train"] else ""
+    return run["verdict"]["cause"] if run["verdict"] else ""
 
 
 def _warnings(run: dict[str, Any], look: Look) -> list[str]:
@@ -126,7 +146,39 @@ def _warnings(run: dict[str, Any], look: Look) -> list[str]:
         lines.append(
             f"{run['id']}: no guard of its timer is known to be alive. Run `gpurun keeper start`."
         )
-    return [look.paint(line, "red") for line in lines]
+    trouble = run["train"] and run["train"]["trouble"]
+    if run["state"] in LIVE and trouble:
+        lines.append(f"{run['id']}: {trouble}.")
+    painted = [look.paint(line, "red") for line in lines]
+    if late := _late(run):
+        painted.append(look.paint(late, "yellow"))
+    return painted
+
+
+def _late(run: dict[str, Any]) -> str:
+    """Of a training that will not end before its timer: by how much, and what extends it."""
+    timer, forecast = run["timer"], run["forecast"]
+    if not (timer and forecast) or forecast["before_timer"]:
+        return ""
+    finish_at = datetime.fromisoformat(forecast["finish_at"])
+    late_s = (finish_at - datetime.fromisoformat(timer["fires_at"])).total_seconds()
+    minutes = math.ceil(late_s * SPARE_TIME / 60)
+    return (
+        f"{run['id']}: will not end before its timer: it needs {duration(late_s)} longer. "
+        f"`gpurun extend {run['id']} {minutes}m`, or its last checkpoint is all there will be."
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float)
+
+
+def _moment(iso: Any) -> str | None:
+    """An instant that a box had a hand in."""
+    try:
+        return local_time(iso) if isinstance(iso, str) else None
+    except (ValueError, OverflowError):
+        return None
 
 
 def _state(run: dict[str, Any]) -> str:
