@@ -22,7 +22,7 @@ def doctor(
     as_json: AsJson = False,
 ) -> None:
     """Check machine, journal, keeper, providers."""
-    from gpurun import engine, glance
+    from gpurun import engine, glance, show
     from gpurun import settings as configuration
     from gpurun.errors import UsageError
 
@@ -36,9 +36,9 @@ def doctor(
             {"ok": fit, "findings": [{"what": f.what, "says": f.says, "ok": f.ok} for f in found]}
         )
     else:
-        wide = max(len(finding.what) for finding in found)
-        for finding in found:
-            tell(f"{'ok  ' if finding.ok else 'WANT'}  {finding.what:<{wide}}  {finding.says}")
+        rows = [(finding.ok, finding.what, finding.says) for finding in found]
+        for line in show.doctor_lines(rows, show.Look.of()):
+            tell(line)
     if not fit:
         raise typer.Exit(UsageError.exit_code)
 

@@ -18,18 +18,23 @@ class Seen:
 
     hardware: Hardware
     clock_off_s: float | None  # the box's clock less ours; None: it tells no time
+    output: str
 
 
-def look(shell: Shell, clock: Clock) -> Seen:
-    """Read the box; PhaseFailed when it does not answer to the end."""
+def look(shell: Shell, clock: Clock, also: str = "") -> Seen:
+    """Read the box; PhaseFailed when it does not answer to the end.
+
+    `also` is more sh text, run behind it in the same round trip; what it prints is in `output`.
+    """
     before_s = clock.now().timestamp()
-    result = shell.run(SCRIPT, timeout_s=READ_S)
+    result = shell.run(f"(\n{SCRIPT})\n{also}", timeout_s=READ_S)
     hardware = read(result.output)
     if not hardware.complete:
         raise PhaseFailed(
             f"the box could not be read (exit {result.exited}): {result.tail(3) or 'no answer'}"
         )
-    return Seen(hardware, _off_s(hardware.date_s, before_s, clock.now().timestamp()))
+    off_s = _off_s(hardware.date_s, before_s, clock.now().timestamp())
+    return Seen(hardware, off_s, result.output)
 
 
 def require(seen: Seen, recipe: Recipe, bought: Attempt | None = None) -> list[Check]:

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 from gpurun import keeper
 from gpurun.clock import Clock, SystemClock
-from gpurun.engine import accept
+from gpurun.engine import checkup
 from gpurun.engine.box import Box
 from gpurun.engine.live import live_box
 from gpurun.errors import GpurunError, ProviderError, UsageError
@@ -48,15 +48,11 @@ def doctor(settings: Settings) -> list[Finding]:
 
 
 def doctor_of_box(run_id: str, settings: Settings) -> list[Finding]:
-    """The box of a live run, read in one round trip, against what was ordered."""
+    """The box of a live run: what it is against what was ordered, and what a launch needs."""
     ctx, attempt = live_box(run_id, settings)
     box = Box(ctx, attempt, lambda _line: None)
-    hardware = accept.read(box.shell.run(accept.SCRIPT, timeout_s=accept.READ_S).output)
-    wrong = accept.misfits(hardware, ctx.recipe)
-    return [
-        Finding("box", hardware.line(), True),
-        *(Finding("misfit", text, False) for text in wrong),
-    ]
+    found = checkup.of_box(ctx, attempt, box.shell)
+    return [Finding(f"box: {check.what}", check.says, check.ok) for check in found]
 
 
 def orphans(settings: Settings, providers: list[str] | None = None) -> list[Orphan]:

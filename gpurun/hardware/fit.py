@@ -43,7 +43,9 @@ def checks(
     `bought` adds what the offer promised; `clock_off_s` is how far the box's clock is off ours;
     while our own training is `running`, its GPUs may be in use.
     """
-    found = [*_gpus(hardware, recipe, bought, running)] if recipe.need.wants_gpu else []
+    found = [Check("GPUs", "none are asked for")]
+    if recipe.need.wants_gpu:
+        found = [*_gpus(hardware, recipe, bought, running)]
     return [*found, *_machine(hardware, recipe), *_clock(clock_off_s)]
 
 

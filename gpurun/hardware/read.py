@@ -8,7 +8,7 @@ from gpurun.hardware.cuda import cuda_of_driver
 from gpurun.hardware.models import capability_of
 
 MOST_GPUS = 64
-MOST_CHARS = 160
+MOST_CHARS = 300
 KIB = 1024
 _NO_LIMIT = 2**60  # cgroups write a number near 2^63 for "none"
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -91,7 +91,7 @@ def read(output: str) -> Hardware:
         if name in many:
             many[name].append(value)
         else:
-            said.setdefault(name, _plain(value))
+            said.setdefault(name, plain(value))
     gpus, trouble = _gpus(many["gpu"])
     driver = gpus[0].driver if gpus else ""
     seconds = _decimal(said.get("download", "").partition(" ")[2])
@@ -106,7 +106,7 @@ def read(output: str) -> Hardware:
         gpus=gpus,
         is_root=said.get("uid") == "0",
         has_sudo=said.get("sudo") == "yes",
-        tools=frozenset(_plain(tool) for tool in many["tool"][:100]),
+        tools=frozenset(plain(tool) for tool in many["tool"][:100]),
         nvcc=_version(said.get("nvcc", "")),
         driver_cuda=_version(said.get("cuda", "")) or cuda_of_driver(driver),
         nvlink=_all_linked(many["topo"], len(gpus)),
@@ -129,7 +129,7 @@ def _gpus(rows: Sequence[str]) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
     gpus: list[Gpu] = []
     trouble: list[str] = []
     for row in rows[: MOST_GPUS * 2]:
-        fields = [_plain(field) for field in row.split(", ")]
+        fields = [plain(field) for field in row.split(", ")]
         if len(fields) in (7, 8) and _whole(fields[2]) and len(gpus) < MOST_GPUS:
             name = fields[1]
             said = _version(fields[7]) if len(fields) == 8 else ""
@@ -145,7 +145,7 @@ def _gpus(rows: Sequence[str]) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
                     split=fields[6] == "Enabled",
                 )
             )
-        elif text := _plain(row):
+        elif text := plain(row):
             trouble.append(text)
     return tuple(gpus), tuple(trouble[:MOST_GPUS])
 
@@ -182,7 +182,7 @@ def _memory_gb(said: dict[str, str]) -> float:
     return (min(total, limit) if 0 < limit < _NO_LIMIT and total else total) / 1e9
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """One printable line of bounded length."""
     flat = " ".join(text[: MOST_CHARS * 4].split())
     return "".join(c for c in flat if c.isprintable())[:MOST_CHARS]

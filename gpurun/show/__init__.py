@@ -3,6 +3,7 @@
 Plain text.  Colour only on a terminal and without NO_COLOR; an id is never cut.
 """
 
+from gpurun.show.doctor import doctor_lines
 from gpurun.show.plan import plan_document, plan_text
 from gpurun.show.report import report_text
 from gpurun.show.status import progress_line, run_text, said_of_itself, status_text
@@ -11,6 +12,7 @@ from gpurun.show.text import Look, cut, duration, local_time, money, size, table
 __all__ = [
     "Look",
     "cut",
+    "doctor_lines",
     "duration",
     "local_time",
     "money",
