@@ -16,7 +16,7 @@ from tests.clouds.official import Session, prime
 from tests.clouds.prime.account import TEAM_ID
 from tests.clouds.prime.renter import Renter
 from tests.clouds.serve import Cloud, cloud
-from tests.clouds.stub import StubHosts
+from tests.clouds.stub import StubBoxes
 from tests.clouds.world import BOOT_S
 
 FOUR = ("--gpu-type", "H100_80GB", "--gpu-count", "4", "--no-group-similar", "-o", "json")
@@ -25,7 +25,7 @@ SIZES = ("--disk-size", "200", "--vcpus", "104", "--memory", "900")
 
 @pytest.fixture
 def running() -> Iterator[Cloud]:
-    with cloud("prime", hosts=StubHosts(), clock=Clock(rate=0)) as made:
+    with cloud("prime", boxes=StubBoxes(), clock=Clock(rate=0)) as made:
         yield made
 
 

@@ -14,7 +14,7 @@ import pytest
 from tests.clouds.clock import Clock
 from tests.clouds.official import Session, vastai
 from tests.clouds.serve import Cloud, cloud
-from tests.clouds.stub import StubHosts
+from tests.clouds.stub import StubBoxes
 from tests.clouds.world import BOOT_S
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIH renter@example.org"
@@ -57,7 +57,7 @@ print(json.dumps(said))
 
 @pytest.fixture
 def vast() -> Iterator[Cloud]:
-    with cloud("vast", hosts=StubHosts(), clock=Clock(rate=0)) as running:
+    with cloud("vast", boxes=StubBoxes(), clock=Clock(rate=0)) as running:
         yield running
 
 
@@ -108,7 +108,7 @@ def test_the_cli_rents_stops_schedules_and_destroys(vast: Cloud, cli: Session) -
 
 def test_the_cli_shows_the_credit_and_the_next_day_what_it_was_spent_on(tmp_path: Path) -> None:
     noon = datetime.now(UTC).replace(hour=12) - timedelta(days=2)  # the client asks for 7 days
-    with cloud("vast", hosts=StubHosts(), clock=Clock(noon, rate=0)) as vast:
+    with cloud("vast", boxes=StubBoxes(), clock=Clock(noon, rate=0)) as vast:
         cli = vastai(vast, tmp_path)
         query = "num_gpus=1 gpu_name=H100_SXM"
         rows = json.loads(cli("vastai", "search", "offers", query, "--raw"))

@@ -1,4 +1,4 @@
-"""The emulated Prime Intellect answers as facts and its official client say, and bills to the cent."""
+"""The emulated Prime Intellect answers as its official client expects, and bills to the cent."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ from tests.clouds.prime.account import TEAM_ID
 from tests.clouds.prime.renter import Renter
 from tests.clouds.prime.world import DELETING_S
 from tests.clouds.serve import Cloud, cloud
-from tests.clouds.stub import StubHosts
+from tests.clouds.stub import StubBoxes
 from tests.clouds.world import BOOT_S
 
 START = datetime(2026, 11, 21, 12, 20, tzinfo=UTC)
@@ -23,14 +23,14 @@ BILLED_BOOT_S = Decimal(str(BOOT_S)) * 2 / 3  # PROVISIONING is free, PENDING is
 
 
 @pytest.fixture
-def hosts() -> StubHosts:
-    return StubHosts()
+def boxes() -> StubBoxes:
+    return StubBoxes()
 
 
 @pytest.fixture
-def prime(hosts: StubHosts) -> Iterator[Cloud]:
+def prime(boxes: StubBoxes) -> Iterator[Cloud]:
     """Its clock stands still, so that every bill is exact."""
-    with cloud("prime", hosts=hosts, clock=Clock(START, rate=0)) as running:
+    with cloud("prime", boxes=boxes, clock=Clock(START, rate=0)) as running:
         yield running
 
 
@@ -68,7 +68,7 @@ def test_the_legacy_availability_needs_its_slash(renter: Renter) -> None:
 
 
 def test_a_pod_goes_from_provisioning_to_active_and_installed(
-    renter: Renter, prime: Cloud, hosts: StubHosts
+    renter: Renter, prime: Cloud, boxes: StubBoxes
 ) -> None:
     renter.http.post("/ssh_keys/", json={"name": "laptop", "publicKey": KEY})
     made = renter.create().json()
@@ -83,15 +83,15 @@ def test_a_pod_goes_from_provisioning_to_active_and_installed(
     assert pod["primePortMapping"][0]["external"] == "22"
     prime.advance(1)
     assert renter.show(made["id"])["installationStatus"] == "FINISHED"
-    assert hosts.made[0].keys == (KEY,)
-    assert (hosts.made[0].spec.gpu, hosts.made[0].spec.gpu_count) == ("H100_SXM", 4)
+    assert boxes.made[0].keys == (KEY,)
+    assert (boxes.made[0].spec.gpu, boxes.made[0].spec.gpu_count) == ("H100_SXM", 4)
 
 
-def test_the_login_depends_on_the_upstream(renter: Renter, hosts: StubHosts) -> None:
+def test_the_login_depends_on_the_upstream(renter: Renter, boxes: StubBoxes) -> None:
     pods = {provider: renter.rent(provider) for provider in ("runpod", "lambdalabs")}
     assert renter.show(pods["runpod"])["sshConnection"].startswith("root@")
     assert renter.show(pods["lambdalabs"])["sshConnection"].startswith("ubuntu@")
-    assert [host.spec.vm for host in hosts.made] == [False, True]
+    assert [box.spec.vm for box in boxes.made] == [False, True]
 
 
 def test_a_status_has_no_price_and_leaves_unknown_ids_out(renter: Renter) -> None:
@@ -116,7 +116,7 @@ def test_a_pod_bills_its_price_until_it_is_terminated(renter: Renter, prime: Clo
 
 
 def test_what_is_terminated_is_404_and_in_history_alone(
-    renter: Renter, prime: Cloud, hosts: StubHosts
+    renter: Renter, prime: Cloud, boxes: StubBoxes
 ) -> None:
     number = renter.rent()
     renter.delete(number)
@@ -129,7 +129,7 @@ def test_what_is_terminated_is_404_and_in_history_alone(
     [past] = renter.http.get("/pods/history", params={"sort_by": "terminatedAt"}).json()["data"]
     assert (past["id"], past["type"], past["name"]) == (number, "Instance", "gpurun-a")
     assert Decimal(str(past["totalBilledPrice"])) == pytest.approx(prime.meter().billed_usd)
-    assert hosts.made[0].done == ["destroy"]
+    assert boxes.made[0].done == ["destroy"]
 
 
 def test_more_disk_than_the_default_costs_more(renter: Renter) -> None:
@@ -203,7 +203,7 @@ def test_a_team_pays_for_its_own_pods(renter: Renter, prime: Cloud) -> None:
 
 
 def test_a_new_pod_lets_in_the_primary_key_or_the_one_named(
-    renter: Renter, hosts: StubHosts
+    renter: Renter, boxes: StubBoxes
 ) -> None:
     second = KEY.replace("IH", "II")
     for text in (KEY, second):
@@ -211,7 +211,7 @@ def test_a_new_pod_lets_in_the_primary_key_or_the_one_named(
     assert [k["isPrimary"] for k in renter.http.get("/ssh_keys/").json()["data"]] == [True, False]
     renter.rent()
     renter.rent(sshKeyId=key["id"])
-    assert [host.keys for host in hosts.made] == [(KEY,), (second,)]
+    assert [box.keys for box in boxes.made] == [(KEY,), (second,)]
     renter.http.patch(f"/ssh_keys/{key['id']}", json={"isPrimary": True})
     renter.http.delete(f"/ssh_keys/{key['id']}")
     assert len(renter.http.get("/ssh_keys/").json()["data"]) == 1
@@ -237,9 +237,9 @@ def test_a_disk_outlives_its_pod_and_bills_on(renter: Renter, prime: Cloud) -> N
     assert prime.meter().alive == 0
 
 
-def test_a_wallet_at_zero_deletes_everything(hosts: StubHosts) -> None:
+def test_a_wallet_at_zero_deletes_everything(boxes: StubBoxes) -> None:
     with cloud(
-        "prime", hosts=hosts, clock=Clock(START, rate=0), credit_usd=Decimal("4.38")
+        "prime", boxes=boxes, clock=Clock(START, rate=0), credit_usd=Decimal("4.38")
     ) as poor:
         renter = Renter(poor)
         renter.rent()

@@ -9,7 +9,7 @@ import pytest
 
 from tests.clouds.clock import Clock
 from tests.clouds.serve import Cloud, cloud
-from tests.clouds.stub import StubHosts
+from tests.clouds.stub import StubBoxes
 from tests.clouds.vast.machines import MONTH_H
 from tests.clouds.vast.renter import Renter
 from tests.clouds.world import BOOT_S
@@ -23,14 +23,14 @@ KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIH renter@example.org"
 
 
 @pytest.fixture
-def hosts() -> StubHosts:
-    return StubHosts()
+def boxes() -> StubBoxes:
+    return StubBoxes()
 
 
 @pytest.fixture
-def vast(hosts: StubHosts) -> Iterator[Cloud]:
+def vast(boxes: StubBoxes) -> Iterator[Cloud]:
     """Its clock stands still, so that every bill is exact."""
-    with cloud("vast", hosts=hosts, clock=Clock(START, rate=0)) as running:
+    with cloud("vast", boxes=boxes, clock=Clock(START, rate=0)) as running:
         yield running
 
 
@@ -57,8 +57,8 @@ def test_a_filter_on_id_matches_nothing_but_the_contract_id_does(renter: Renter)
     assert [offer["id"] for offer in renter.search(ask_contract_id={"eq": wanted})] == [wanted]
 
 
-def test_a_search_returns_at_most_64_offers_whatever_its_limit(hosts: StubHosts) -> None:
-    with cloud("vast", hosts=hosts, offers=500) as wide:
+def test_a_search_returns_at_most_64_offers_whatever_its_limit(boxes: StubBoxes) -> None:
+    with cloud("vast", boxes=boxes, offers=500) as wide:
         renter = Renter(wide)
         everything: dict[str, object] = {"gpu_name": {}, "num_gpus": {}, "reliability": {}}
         assert len(renter.search(limit=400, **everything)) == 64
@@ -98,19 +98,19 @@ def test_an_instance_goes_from_null_by_loading_to_running(renter: Renter, vast: 
 
 
 def test_the_container_starts_with_its_id_its_key_and_the_onstart(
-    renter: Renter, vast: Cloud, hosts: StubHosts
+    renter: Renter, vast: Cloud, boxes: StubBoxes
 ) -> None:
     renter.post("/ssh/", ssh_key=KEY)
     answer = renter.create(onstart="touch /started", env={"A": "b", "-p 8080:8080": "1"}).json()
     vast.advance(BOOT_S)
-    start = hosts.made[0].starts[0]
+    start = boxes.made[0].starts[0]
     assert start.script == "touch /started"
     assert start.environment["CONTAINER_ID"] == str(answer["new_contract"])
     assert start.environment["CONTAINER_API_KEY"] == answer["instance_api_key"]
     assert start.environment["A"] == "b"
     assert start.keys == [KEY]
-    assert hosts.made[0].spec.gpu == "H100_SXM"
-    assert hosts.made[0].spec.gpu_count == 4
+    assert boxes.made[0].spec.gpu == "H100_SXM"
+    assert boxes.made[0].spec.gpu_count == 4
 
 
 def test_storage_bills_from_the_creation_and_gpus_while_running(
@@ -125,7 +125,7 @@ def test_storage_bills_from_the_creation_and_gpus_while_running(
 
 
 def test_a_stopped_instance_pays_for_its_disk_and_more_than_before(
-    renter: Renter, vast: Cloud, hosts: StubHosts
+    renter: Renter, vast: Cloud, boxes: StubBoxes
 ) -> None:
     number = renter.rent()
     assert renter.put(number, state="stopped").json() == {"success": True}
@@ -136,14 +136,14 @@ def test_a_stopped_instance_pays_for_its_disk_and_more_than_before(
     assert vast.meter().alive == 1
     renter.put(number, state="running")
     assert renter.show(number)["actual_status"] == "running"
-    assert hosts.made[0].done == ["halt", "boot"]
-    assert len(hosts.made[0].starts) == 2
+    assert boxes.made[0].done == ["halt", "boot"]
+    assert len(boxes.made[0].starts) == 2
 
 
-def test_bytes_are_priced(renter: Renter, vast: Cloud, hosts: StubHosts) -> None:
+def test_bytes_are_priced(renter: Renter, vast: Cloud, boxes: StubBoxes) -> None:
     number = renter.rent()
     before = vast.meter().billed_usd
-    hosts.made[0].bytes_up, hosts.made[0].bytes_down = 2 * 10**9, 10 * 10**9
+    boxes.made[0].bytes_up, boxes.made[0].bytes_down = 2 * 10**9, 10 * 10**9
     bill = vast.meter().billed_usd - before
     assert bill == 2 * Decimal("0.0026") + 10 * Decimal("0.0013")
     renter.destroy(number)
@@ -151,7 +151,7 @@ def test_bytes_are_priced(renter: Renter, vast: Cloud, hosts: StubHosts) -> None
 
 
 def test_what_is_destroyed_is_null_with_200_and_the_second_delete_404(
-    renter: Renter, hosts: StubHosts
+    renter: Renter, boxes: StubBoxes
 ) -> None:
     number = renter.rent()
     assert renter.destroy(number).json() == {"success": True}
@@ -159,7 +159,7 @@ def test_what_is_destroyed_is_null_with_200_and_the_second_delete_404(
     assert renter.listed() == []
     again = renter.destroy(number)
     assert (again.status_code, again.json()["error"]) == (404, "no_such_instance")
-    assert hosts.made[0].done == ["destroy"]
+    assert boxes.made[0].done == ["destroy"]
 
 
 def test_the_list_comes_in_pages_of_25_with_a_total(renter: Renter) -> None:
@@ -260,7 +260,7 @@ def test_what_vast_does_not_take_it_refuses(
     assert vast.meter().alive == 0
 
 
-def test_ssh_keys_are_404_until_there_is_one(renter: Renter, hosts: StubHosts) -> None:
+def test_ssh_keys_are_404_until_there_is_one(renter: Renter, boxes: StubBoxes) -> None:
     assert renter.http.get("/ssh/").status_code == 404
     assert renter.post("/ssh/", ssh_key="/home/me/.ssh/id.pub").status_code == 400
     made = renter.post("/ssh/", ssh_key=KEY).json()["key"]
@@ -268,7 +268,7 @@ def test_ssh_keys_are_404_until_there_is_one(renter: Renter, hosts: StubHosts) -
     number = renter.rent()
     attached = KEY.replace("IH", "II")
     renter.post(f"/instances/{number}/ssh/", ssh_key=attached)
-    assert hosts.made[0].keys == (KEY, attached)
+    assert boxes.made[0].keys == (KEY, attached)
     assert attached in renter.http.get(f"/instances/{number}/ssh/").json()["ssh_keys"]
     assert renter.http.delete(f"/ssh/{made['id']}/").json() == {"success": True}
 
@@ -334,8 +334,8 @@ def test_charges_show_a_day_from_the_next_one_on(renter: Renter, vast: Cloud) ->
     assert renter.http.get("/charges/").status_code == 400
 
 
-def test_an_exhausted_credit_stops_everything_and_storage_bills_on(hosts: StubHosts) -> None:
-    with cloud("vast", hosts=hosts, clock=Clock(START, rate=0), credit_usd=Decimal("3.01")) as poor:
+def test_an_exhausted_credit_stops_everything_and_storage_bills_on(boxes: StubBoxes) -> None:
+    with cloud("vast", boxes=boxes, clock=Clock(START, rate=0), credit_usd=Decimal("3.01")) as poor:
         renter = Renter(poor)
         number = renter.rent()
         poor.advance(3600)

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 
+from tests.clouds.boxes import Boxes
 from tests.clouds.clock import Clock
 from tests.clouds.faults import Setting
-from tests.clouds.hosts import Hosts
 from tests.clouds.prime import routes as prime_routes
 from tests.clouds.prime import skus
 from tests.clouds.prime.world import PrimeWorld
@@ -21,19 +21,19 @@ from tests.clouds.world import World
 class Provider:
     """How to make its world, what it answers, and how it says that this is too often."""
 
-    world: Callable[[Clock, Hosts, Decimal, int | None], World]
+    world: Callable[[Clock, Boxes, Decimal, int | None], World]
     endpoints: Callable[[], list[Endpoint]]
     too_frequent: Callable[[Setting], Reply]
 
 
-def _vast(clock: Clock, hosts: Hosts, credit_usd: Decimal, offers: int | None) -> World:
+def _vast(clock: Clock, boxes: Boxes, credit_usd: Decimal, offers: int | None) -> World:
     machines = vast_machines.market() if offers is None else vast_machines.wide_market(offers)
-    return VastWorld(clock, hosts, credit_usd, machines)
+    return VastWorld(clock, boxes, credit_usd, machines)
 
 
-def _prime(clock: Clock, hosts: Hosts, credit_usd: Decimal, offers: int | None) -> World:
+def _prime(clock: Clock, boxes: Boxes, credit_usd: Decimal, offers: int | None) -> World:
     rows = skus.market() if offers is None else skus.wide_market(offers)
-    return PrimeWorld(clock, hosts, credit_usd, rows)
+    return PrimeWorld(clock, boxes, credit_usd, rows)
 
 
 PROVIDERS: Mapping[str, Provider] = {

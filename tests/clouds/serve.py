@@ -1,6 +1,6 @@
 """A cloud that runs: an API on loopback, its meter, and what a test turns.
 
-with cloud("vast", hosts=StubHosts()) as vast:
+with cloud("vast", boxes=StubBoxes()) as vast:
     httpx.get(f"{vast.url}/api/v1/instances/", headers=vast.headers)
     vast.fault("answer_lost", endpoint="create")
     vast.advance(3600)
@@ -18,9 +18,10 @@ import uvicorn
 from starlette.applications import Starlette
 
 from tests.clouds import meter_calls
+from tests.clouds.boxes import Boxes
 from tests.clouds.clock import Clock
-from tests.clouds.hosts import Hosts
 from tests.clouds.providers import PROVIDERS
+from tests.clouds.real import RealBoxes
 from tests.clouds.wire import Lines, routes
 from tests.clouds.world import Reading, World
 
@@ -71,7 +72,7 @@ class Cloud:
 def cloud(
     provider: str,
     *,
-    hosts: Hosts,
+    boxes: Boxes | None = None,
     clock: Clock | None = None,
     credit_usd: Decimal = CREDIT_USD,
     offers: int | None = None,
@@ -79,9 +80,10 @@ def cloud(
 ) -> Iterator[Cloud]:
     """A cloud of this provider ("vast" or "prime") until the block ends, and its machines with it.
 
-    `offers` widens the market to that many; `port` 0 takes a free one.
+    `boxes` are real ones if none are given.  `offers` widens the market to that many; `port` 0
+    takes a free one.
     """
-    world = PROVIDERS[provider].world(clock or Clock(), hosts, credit_usd, offers)
+    world = PROVIDERS[provider].world(clock or Clock(), boxes or RealBoxes(), credit_usd, offers)
     with _listener(port) as listener:
         world.api_port = listener.getsockname()[1]
         server = _server(world, provider)

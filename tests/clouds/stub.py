@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tests.clouds.hosts import Spec, Start
+from tests.clouds.boxes import Spec, Start
 
 
 @dataclass(slots=True)
-class StubHost:
+class StubBox:
     spec: Spec
     host: str
     user: str
@@ -60,13 +60,13 @@ class StubHost:
         return self.bytes_up, self.bytes_down
 
 
-class StubHosts:
+class StubBoxes:
     """`made` are all, in the order in which they were made."""
 
     def __init__(self) -> None:
-        self.made: list[StubHost] = []
+        self.made: list[StubBox] = []
 
-    def make(self, spec: Spec, api_port: int) -> StubHost:
-        host = StubHost(spec, f"192.0.2.{len(self.made) + 1}", spec.user)
-        self.made.append(host)
-        return host
+    def make(self, spec: Spec, api_port: int) -> StubBox:
+        box = StubBox(spec, f"192.0.2.{len(self.made) + 1}", spec.user)
+        self.made.append(box)
+        return box

@@ -13,9 +13,9 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+from tests.clouds.boxes import Box, Boxes, Spec
 from tests.clouds.clock import Clock, Event, Timeline
 from tests.clouds.faults import Knobs, Setting
-from tests.clouds.hosts import Host, Hosts, Spec
 from tests.clouds.knobs import FAULTS
 from tests.clouds.meter import HOUR_S, ZERO, Meter
 
@@ -40,11 +40,11 @@ class Rental:
     word: str | None = None  # what its row says instead of its state
     price_factor: Decimal = Decimal(1)
     traffic_seen: tuple[int, int] = (0, 0)
-    machine: Future[Host] | None = None
+    machine: Future[Box] | None = None
     plans: list[Event] = field(default_factory=list)
 
     @property
-    def host(self) -> Host | None:
+    def box(self) -> Box | None:
         """Its machine, waited for; None if it has none (yet, or any more)."""
         return self.machine.result() if self.machine is not None else None
 
@@ -81,11 +81,11 @@ class World:
     api_key: str
     gone_state: str
 
-    def __init__(self, clock: Clock, hosts: Hosts, credit_usd: Decimal) -> None:
+    def __init__(self, clock: Clock, boxes: Boxes, credit_usd: Decimal) -> None:
         self.lock = threading.RLock()
         self.timeline = Timeline(clock)
         self.knobs = Knobs(self.provider, FAULTS)
-        self.hosts = hosts
+        self.boxes = boxes
         self.deposited_usd = credit_usd
         self.rentals: list[Any] = []
         self.api_port = 0
@@ -162,8 +162,8 @@ class World:
         self._plan_happenings(rental, "made")
 
     def make_machine(self, rental: Rental) -> None:
-        """Begin to make its machine; `Rental.host` waits for it."""
-        rental.machine = self._workers.submit(self.hosts.make, rental.spec, self.api_port)
+        """Begin to make its machine; `Rental.box` waits for it."""
+        rental.machine = self._workers.submit(self.boxes.make, rental.spec, self.api_port)
 
     def came_to_run(self, rental: Rental) -> None:
         if not rental.ran:
@@ -248,13 +248,13 @@ class World:
 
     def restart(self, rental: Rental) -> None:
         """Stop and start the container; the kernel goes on."""
-        if self.running(rental) and rental.host is not None:
-            rental.host.restart()
+        if self.running(rental) and rental.box is not None:
+            rental.box.restart()
             self.run(rental)
 
     def _host_reboot(self, rental: Rental, setting: Setting) -> None:
-        if self.running(rental) and rental.host is not None:
-            rental.host.reboot()
+        if self.running(rental) and rental.box is not None:
+            rental.box.reboot()
             self.run(rental)
 
     def _price_up(self, rental: Rental, setting: Setting) -> None:

@@ -8,7 +8,7 @@ import uuid
 from decimal import Decimal
 from typing import Any
 
-from tests.clouds.hosts import Spec
+from tests.clouds.boxes import Spec
 from tests.clouds.prime.account import (
     AREAS,
     OTHER_USER_ID,

@@ -11,9 +11,9 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
+from tests.clouds.boxes import Boxes, Spec, Start
 from tests.clouds.clock import Clock
 from tests.clouds.faults import Setting
-from tests.clouds.hosts import Hosts, Spec, Start
 from tests.clouds.prime.account import Account, refuse
 from tests.clouds.prime.pod import Disk, Pod
 from tests.clouds.prime.skus import MODELS, Sku
@@ -30,9 +30,9 @@ class PrimeWorld(World):
     gone_state = "TERMINATED"
 
     def __init__(
-        self, clock: Clock, hosts: Hosts, credit_usd: Decimal, skus: tuple[Sku, ...]
+        self, clock: Clock, boxes: Boxes, credit_usd: Decimal, skus: tuple[Sku, ...]
     ) -> None:
-        super().__init__(clock, hosts, credit_usd)
+        super().__init__(clock, boxes, credit_usd)
         self.account = Account()
         self.api_key = self.account.api_key
         self.skus = skus
@@ -110,14 +110,14 @@ class PrimeWorld(World):
         if self.knobs.get("start_fails"):
             self.change(rental, "ERROR")
             return
-        host = rental.host
-        assert host is not None
+        box = rental.box
+        assert box is not None
         if self.knobs.get("box_cut_off"):
-            host.cut_off()
+            box.cut_off()
         if self.knobs.get("ssh_refused"):
-            host.refuse_ssh()
-        host.start(Start(rental.env, "", self.account.keys_for(rental.ssh_key_id)))
-        rental.address = (host.user, host.host, host.port)
+            box.refuse_ssh()
+        box.start(Start(rental.env, "", self.account.keys_for(rental.ssh_key_id)))
+        rental.address = (box.user, box.host, box.port)
         self.change(rental, "ACTIVE")
         rental.installation, rental.progress = "ACTIVE", 40
         rental.plans.append(self.timeline.after(INSTALL_S, lambda: self._install(rental)))
@@ -190,8 +190,8 @@ class PrimeWorld(World):
             self.destroy(pod)
             return
         pod.forget_plans()
-        if pod.host is not None:
-            pod.host.halt()
+        if pod.box is not None:
+            pod.box.halt()
         pod.outbid, pod.address = True, None
         self.change(pod, "STOPPED")
         self._plan_resume(pod)
@@ -202,9 +202,9 @@ class PrimeWorld(World):
             pod.plans.append(self.timeline.after(setting["seconds"], lambda: self._resume(pod)))
 
     def _resume(self, pod: Pod) -> None:
-        if pod.alive and pod.outbid and pod.host is not None:
+        if pod.alive and pod.outbid and pod.box is not None:
             pod.outbid = False
-            pod.host.boot()
+            pod.box.boot()
             self.run(pod)
 
     @property

@@ -101,8 +101,8 @@ def instance_keys(world: VastWorld, call: Call) -> Reply:
 def attach_key(world: VastWorld, call: Call) -> Reply:
     instance = _instance(world, call, "instance_write")
     instance.attached[world.account.new_id()] = _public_key(call)
-    if instance.status == "running" and instance.host is not None:
-        instance.host.authorize(world.keys_of(instance))
+    if instance.status == "running" and instance.box is not None:
+        instance.box.authorize(world.keys_of(instance))
     return Reply({"success": True, "msg": "SSH key added to instance."})
 
 
@@ -110,8 +110,8 @@ def detach_key(world: VastWorld, call: Call) -> Reply:
     instance = _instance(world, call, "instance_write")
     if instance.attached.pop(int(call.params["key"]), None) is None:
         raise refuse(404, "not_found", "No such SSH key on this instance.")
-    if instance.status == "running" and instance.host is not None:
-        instance.host.authorize(world.keys_of(instance))
+    if instance.status == "running" and instance.box is not None:
+        instance.box.authorize(world.keys_of(instance))
     return Reply({"success": True})
 
 

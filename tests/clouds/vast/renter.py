@@ -8,7 +8,12 @@ import httpx
 from tests.clouds.serve import Cloud
 from tests.clouds.world import BOOT_S
 
-H100S = {"gpu_name": {"eq": "H100 SXM"}, "num_gpus": {"eq": 4}, "reliability": {"gt": "0.98"}}
+H100S = {
+    "gpu_name": {"eq": "H100 SXM"},
+    "num_gpus": {"eq": 4},
+    "reliability": {"gt": "0.98"},
+    "direct_port_count": {"gte": 1},
+}
 
 
 class Renter:

@@ -10,9 +10,9 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
+from tests.clouds.boxes import Boxes, Spec, Start
 from tests.clouds.clock import Clock
 from tests.clouds.faults import Setting
-from tests.clouds.hosts import Hosts, Spec, Start
 from tests.clouds.vast.account import (
     Account,
     Key,
@@ -42,9 +42,9 @@ class VastWorld(World):
     gone_state = "destroyed"
 
     def __init__(
-        self, clock: Clock, hosts: Hosts, credit_usd: Decimal, machines: tuple[Machine, ...]
+        self, clock: Clock, boxes: Boxes, credit_usd: Decimal, machines: tuple[Machine, ...]
     ) -> None:
-        super().__init__(clock, hosts, credit_usd)
+        super().__init__(clock, boxes, credit_usd)
         self.account = Account()
         self.api_key = self.account.api_key
         self.asks: dict[int, Ask] = {}
@@ -139,8 +139,8 @@ class VastWorld(World):
         """Its processes end, its disk stays and bills."""
         self.read_traffic(instance)
         instance.forget_plans()
-        if instance.host is not None:
-            instance.host.halt()
+        if instance.box is not None:
+            instance.box.halt()
         instance.addresses = {}
         self.change(instance, status, intended="stopped", allocated="stopped")
 
@@ -154,8 +154,8 @@ class VastWorld(World):
             self.make_machine(instance)
             instance.plans.append(self.timeline.after(BOOT_S, lambda: self.run(instance)))
         else:
-            assert instance.host is not None
-            instance.host.boot()
+            assert instance.box is not None
+            instance.box.boot()
             self.run(instance)
 
     def recycle(self, instance: Instance) -> None:
@@ -185,36 +185,36 @@ class VastWorld(World):
             self.drop_machine(instance)
             self.change(instance, "created", allocated="stopped", message=OCI_ERROR)
             return
-        host = instance.host
-        assert host is not None
+        box = instance.box
+        assert box is not None
         refused = self.knobs.get("ssh_refused")
         path = refused["path"] if refused else ""
         if self.knobs.get("box_cut_off"):
-            host.cut_off()
+            box.cut_off()
         if path == "both" or instance.runtype == "args":
-            host.refuse_ssh()
+            box.refuse_ssh()
         if path == "proxy":
-            host.refuse_proxy()
+            box.refuse_proxy()
         instance.addresses = _addresses(instance, closed=path == "direct")
         if self.knobs.get("ip_with_spaces"):
-            instance.addresses["public_ipaddr"] = f" {host.host} \n"
-        host.start(self._container(instance))
+            instance.addresses["public_ipaddr"] = f" {box.host} \n"
+        box.start(self._container(instance))
         instance.ran_since = self.now
         kind = "ssh" if "ssh" in instance.runtype else instance.runtype
         self.change(instance, "running", message=f"success, running {instance.image}/{kind}")
         self.came_to_run(instance)
 
     def _container(self, instance: Instance) -> Start:
-        host = instance.host
-        assert host is not None
+        box = instance.box
+        assert box is not None
         keys = self.keys_of(instance)
         environment = {
             **{name: value for name, value in instance.env.items() if not name.startswith("-")},
             "CONTAINER_ID": instance.id,
             "CONTAINER_API_KEY": instance.api_key,
             "VAST_CONTAINERLABEL": f"C.{instance.id}",
-            "PUBLIC_IPADDR": host.host,
-            "VAST_TCP_PORT_22": str(host.port),
+            "PUBLIC_IPADDR": box.host,
+            "VAST_TCP_PORT_22": str(box.port),
             "GPU_COUNT": str(instance.spec.gpu_count),
             "SSH_PUBLIC_KEY": "\n".join(keys),
             "DATA_DIRECTORY": "/workspace/",
@@ -304,19 +304,19 @@ class VastWorld(World):
 
 def _addresses(instance: Instance, closed: bool) -> dict[str, object]:
     """How a running instance is reached: by the proxy always, directly if that was asked for."""
-    host = instance.host
-    assert host is not None
+    box = instance.box
+    assert box is not None
     if instance.runtype == "args":
-        return {"public_ipaddr": host.host}
+        return {"public_ipaddr": box.host}
     proxied = {
         "ssh_host": "127.0.0.1",
-        "ssh_port": host.proxy_port(),
-        "public_ipaddr": host.host,
+        "ssh_port": box.proxy_port(),
+        "public_ipaddr": box.host,
         "ports": {},
     }
     if not instance.direct:
         return proxied
-    port = CLOSED_PORT if closed else host.port
+    port = CLOSED_PORT if closed else box.port
     bindings = [{"HostIp": ip, "HostPort": str(port)} for ip in ("0.0.0.0", "::")]
     return {
         **proxied,

@@ -31,7 +31,7 @@ class Start:
     keys: Sequence[str]
 
 
-class Host(Protocol):
+class Box(Protocol):
     """One running machine."""
 
     host: str
@@ -62,10 +62,10 @@ class Host(Protocol):
         """Bytes that it has sent and received so far."""
 
 
-class Hosts(Protocol):
+class Boxes(Protocol):
     """Where machines come from."""
 
-    def make(self, spec: Spec, api_port: int) -> Host:
+    def make(self, spec: Spec, api_port: int) -> Box:
         """A machine of this shape, running, its disk new.
 
         The cloud's API at 127.0.0.1:`api_port` is reached from it at the same address.
