@@ -125,8 +125,19 @@ def load_config(words: list[str]) -> PretrainConfig:
                 raise ConfigError(f"{key}={text} is not available here; leave it out")
         elif key != "arch":
             apply(config, key, text)
+    if "data_paths" not in {ALIASES.get(key, key) for key, _ in pairs}:
+        config.data_paths = _default_data(config.data_paths)
     config.settle()
     return config
+
+
+def _default_data(paths: list[str]) -> list[str]:
+    """Where the default dataset is not there, the only one that is."""
+    found = [str(path.parents[1]) for path in Path("data").glob("*/train/dataset.json")]
+    if Path(paths[0]).exists() or len(found) != 1:
+        return paths
+    log.info("data_paths is not given: %s is the only dataset here", found[0])
+    return found
 
 
 def to_dict(config: PretrainConfig) -> dict[str, Any]:

@@ -5,8 +5,8 @@ ends with 0; SIGUSR1 prints where every thread is.
 """
 
 import contextlib
-import faulthandler
 import logging
+import os
 import signal
 import sys
 import time
@@ -14,11 +14,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
-from remote import checkpoint, evaluators
+import torch
+
+from remote import checkpoint, evaluators, evidence
 from remote.config import PretrainConfig, load_config
+from remote.dataset.batches import Batch
 from remote.dataset.layout import DatasetError
 from remote.dataset.prefetch import prefetched
 from remote.evaluation import Stopped, evaluate
+from remote.evidence import Watchdog
+from remote.machine import look, require_kernels
+from remote.machine import words as machine_words
+from remote.memory import memory_of_rows
 from remote.overrides import ConfigError
 from remote.plan import Plan, describe, iteration_of, make_plan
 from remote.ranks import Ranks, joined
@@ -33,26 +40,41 @@ class NotFinite(Exception):
     """A loss or gradient that no optimiser should see."""
 
 
+class OutOfMemory(Exception):
+    """A step that does not fit."""
+
+
 def main(argv: list[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     only_check = "--check" in words
-    faulthandler.register(signal.SIGUSR1, file=sys.__stderr__)
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
+    evidence.show_stacks_when_asked()
+    # What every rank would say alike is said by one.
+    level = logging.INFO if os.environ.get("RANK", "0") == "0" else logging.WARNING
+    logging.basicConfig(level=level, format="%(message)s", stream=sys.stdout)
+    machine = look(torch.device("cpu"))
     try:
         config = load_config([word for word in words if word != "--check"])
         with joined(config.device) as ranks:
+            machine = look(ranks.device)
+            require_kernels(machine)
             config.settle_names(ranks.gather(time.strftime("%Y%m%d-%H%M%S"))[0])
             plan = make_plan(config, ranks)
             if only_check:
                 check(config, plan, ranks)
             else:
+                for word in machine_words(machine, ranks=ranks.world_size):
+                    log.info("%s", word)
                 Run(config, plan, ranks).train()
     except (ConfigError, DatasetError, checkpoint.CheckpointError) as error:
         print(f"pretrain: {error}", file=sys.stderr)
         return 2
-    except NotFinite as error:
+    except (NotFinite, OutOfMemory) as error:
         print(f"pretrain: {error}", file=sys.stderr)
         return 1
+    except Exception as error:
+        if said := evidence.explain(error, machine):
+            print(f"pretrain: {said}", file=sys.stderr)
+        raise
     return 0
 
 
@@ -80,13 +102,18 @@ class Run:
         self._log_interval = config.log_interval or (10 if ranks.device.type == "cuda" else 1)
         self._saved_step = self._training.step if config.load_checkpoint else -1
         self._saved_s = time.monotonic()
+        self._watchdog = Watchdog(60 * config.hang_minutes)
         self._report = Report(config, plan.total_steps, speaks=ranks.first)
 
     def train(self) -> None:
         training, config = self._training, self._config
         if self._ranks.first:
             log.info("\n".join(describe(config, self._plan, self._ranks)))
-        with contextlib.closing(self._report), _on_sigterm(self._ask_to_stop):
+        with (
+            contextlib.closing(self._report),
+            self._watchdog.watching(),
+            _on_sigterm(self._ask_to_stop),
+        ):
             while training.iteration <= config.iterations:
                 self._train_iteration()
                 if self._stop:
@@ -118,7 +145,7 @@ class Run:
             for batch in ready:
                 if training.step >= self._plan.total_steps:
                     break
-                training.train_on(batch)
+                self._train_on(batch)
                 last = training.step == self._plan.total_steps
                 if training.step % self._log_interval == 0 or last:
                     self._report_step()
@@ -128,6 +155,23 @@ class Run:
                     break
                 if asked == SAVE:
                     self._save()
+
+    def _train_on(self, batch: Batch) -> None:
+        try:
+            self._training.train_on(batch)
+        except torch.OutOfMemoryError as error:
+            rows, ranks = len(batch["inputs"]), self._ranks
+            fixed, each = memory_of_rows(self._training, batch, ranks.device)
+            raise OutOfMemory(
+                evidence.out_of_memory(
+                    look(ranks.device),
+                    rows=rows,
+                    ranks=ranks.world_size,
+                    fixed_bytes=fixed,
+                    row_bytes=each,
+                )
+            ) from error
+        self._watchdog.beat(f"step {self._training.step}")
 
     def _report_step(self) -> None:
         if bad := self._training.bad_steps():
@@ -158,7 +202,7 @@ class Run:
                 self._plan.test,
                 self._evaluators,
                 self._ranks,
-                lambda: self._stop,
+                self._stop_evaluating,
             )
         except Stopped:
             return False
@@ -189,7 +233,13 @@ class Run:
             self._saved_step = training.step
             self._report.event("checkpoint", training.step, {"path": str(path)})
         self._saved_s = time.monotonic()
+        self._watchdog.beat(f"saving {path}")
         return path
+
+    def _stop_evaluating(self) -> bool:
+        """Asked before every batch; whether to stop."""
+        self._watchdog.beat(f"evaluation at step {self._training.step}")
+        return self._stop
 
     def _ask_to_stop(self) -> None:
         self._stop = True

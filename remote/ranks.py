@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from remote.dataset.batches import Shard
+from remote.machine import choose_device, local_ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +87,11 @@ class Ranks:
 @contextlib.contextmanager
 def joined(device: str) -> Iterator[Ranks]:
     """As torchrun's environment says; `device` is auto, cpu or cuda."""
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    chosen = torch.device(device)
+    local_rank, count = local_ranks()
+    chosen = choose_device(
+        device, gpus=torch.cuda.device_count(), local_rank=local_rank, local_ranks=count
+    )
     if chosen.type == "cuda":
-        chosen = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
         torch.cuda.set_device(chosen)
     world_size = int(os.environ.get("WORLD_SIZE", 1))
     if world_size == 1:

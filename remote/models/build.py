@@ -4,6 +4,7 @@ import torch
 
 from remote.config import PretrainConfig
 from remote.dataset.layout import Split
+from remote.machine import choose_dtype, look
 from remote.models.act import ACT, ACTLossHead
 from remote.models.trm import TRM
 from remote.models.urm import URM
@@ -30,7 +31,4 @@ def build_model(
 
 
 def forward_dtype(config: PretrainConfig, device: torch.device) -> torch.dtype:
-    name = config.arch.forward_dtype
-    if name == "auto":
-        name = "bfloat16" if device.type == "cuda" else "float32"
-    return getattr(torch, name)
+    return choose_dtype(config.arch.forward_dtype, look(device))

@@ -34,6 +34,10 @@ class SparseEmbedding(nn.Module):
         end = (ranks.rank + 1) * self.rows // ranks.world_size
         self.weights = self.weights[self.first : end].clone()
 
+    def stay_alone(self) -> None:
+        """Ask no other rank again; ids then count from this rank's first row."""
+        self._ranks = None
+
     @torch.compiler.disable
     def forward(self, ids: Tensor) -> Tensor:
         """(B, width) of ids (B,); with a split table all ranks call it alike."""

@@ -1,5 +1,6 @@
 """Whole runs of a very small model, in this process or in others."""
 
+import contextlib
 import json
 import os
 import signal
@@ -47,13 +48,21 @@ def train(data: Path, run: Path, *more: str) -> None:
 
 def on_ranks(count: int, *runs: list[str]) -> None:
     """The runs, one after the other, each on `count` processes that find each other."""
+    with ranked(count, *runs) as processes:
+        said = [process.communicate(timeout=120)[0] for process in processes]
+        assert [process.returncode for process in processes] == [0] * count, "\n".join(said)
+
+
+@contextlib.contextmanager
+def ranked(count: int, *runs: list[str]) -> Iterator[list[subprocess.Popen[str]]]:
+    """The processes of `on_ranks`, ended when this is left."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(count)}
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", RANKS, json.dumps(runs)],
+            [sys.executable, "-u", "-c", RANKS, json.dumps(runs)],
             env=ONE_THREAD | place | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -62,11 +71,11 @@ def on_ranks(count: int, *runs: list[str]) -> None:
         for rank in range(count)
     ]
     try:
-        said = [process.communicate(timeout=120)[0] for process in processes]
+        yield processes
     finally:
         for process in processes:
             process.kill()
-    assert [process.returncode for process in processes] == [0] * count, "\n".join(said)
+            process.communicate()
 
 
 def metrics(run: Path, event: str) -> list[dict[str, Any]]:

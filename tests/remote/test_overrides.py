@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from remote.config import load_config
@@ -85,3 +87,16 @@ def test_a_wrong_setting_ends_with_2_and_says_what_is_right(
 ) -> None:
     assert pretrain(["--check", word]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_without_data_paths_the_only_dataset_here_is_taken_and_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert load_config([]).data_paths == ["data/arc-aug-1000"]
+    for name, expected in (("one", ["data/one"]), ("two", ["data/arc-aug-1000"])):
+        (tmp_path / "data" / name / "train").mkdir(parents=True)
+        (tmp_path / "data" / name / "train" / "dataset.json").write_text("{}")
+        with caplog.at_level("INFO"):
+            assert load_config(["arch=urm"]).data_paths == expected
+    assert "data/one is the only dataset here" in caplog.text
