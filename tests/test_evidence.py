@@ -248,7 +248,7 @@ time.sleep(600)
     )
     (training.root / "train.py").write_text(program)
     judged = training.launch(f"RANK=0 {names} {sys.executable} train.py").judged()
-    assert (judged.evidence / "trace_rank_0").read_bytes() == b"\x80\x04 recorded"
+    assert (judged.evidence / "dumps/trace_rank_0").read_bytes() == b"\x80\x04 recorded"
 
 
 def test_a_box_that_is_gone_leaves_the_evidence_that_is_here(

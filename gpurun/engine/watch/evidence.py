@@ -19,7 +19,7 @@ from gpurun.shell import UNKNOWN_OUTCOME, Shell
 STACKS_S = 45.0
 STACKS_SHARE = 0.7  # of their time, until no further process is asked
 PART_BYTES = 256 * 1024
-MOST_DUMPS = 16
+DUMPS, MOST_DUMPS = "dumps", 16  # in a folder of their own: the box gives them their names
 LOG_LINES = 200
 LEAST_S = 1.0
 ONBOX = Path(__file__).with_name("onbox.py")
@@ -74,7 +74,8 @@ def gather(
 
     Stacks are taken of what still runs: of a training that hangs or idles.
     """
-    into.mkdir(parents=True, exist_ok=True)
+    with suppress(OSError):
+        (into / DUMPS).mkdir(parents=True, exist_ok=True)
     until_s = clock.boot_s() + within_s
     said = asdict(failed) | {"gpus": asdict(gpus) if gpus else None}
     _write(into / "end.json", json.dumps(said, indent=1))
@@ -142,7 +143,7 @@ def _fetch_dumps(shell: Shell, into: Path, said: str) -> None:
     names: Sequence[str] = _DUMP.findall(said)[:MOST_DUMPS]
     for name in dict.fromkeys(names):
         with suppress(OSError):
-            shell.get(f"{KEEP}/evidence/{name}", into / name)
+            shell.get(f"{KEEP}/evidence/{name}", into / DUMPS / name)
 
 
 def _write(path: Path, text: str) -> None:
