@@ -29,6 +29,7 @@ SECRET = (
     *(".gnupg", ".kube", ".docker", ".pypirc", ".git-credentials", ".vast_api_key", ".prime"),
 )
 CLUTTER = (".git", "__pycache__", ".venv", "*.pyc", ".mypy_cache", ".ruff_cache", ".pytest_cache")
+ARTIFACTS_IGNORED = "# gpurun: what runs have brought home\n*\n"  # a .gitignore
 NOT_SOURCE = ("data", "build", "dist", "runs", "wandb", "checkpoints", ".*")
 
 
@@ -188,11 +189,23 @@ def _stays(folder: Path, path: Path, name: str) -> str:
 def _walked(folder: Path) -> set[str]:
     names: set[str] = set()
     for root, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if not _like(name, CLUTTER)]
+        folders[:] = [
+            name
+            for name in folders
+            if not _like(name, CLUTTER) and not _holds_artifacts(Path(root) / name)
+        ]
         links = [name for name in folders if (Path(root) / name).is_symlink()]
         found = (*files, *links)
         names.update((Path(root) / name).relative_to(folder).as_posix() for name in found)
     return names
+
+
+def _holds_artifacts(folder: Path) -> bool:
+    """What runs have brought home, in a folder that is shipped: it does not travel again."""
+    try:
+        return (folder / ".gitignore").read_text() == ARTIFACTS_IGNORED
+    except (OSError, UnicodeDecodeError):
+        return False
 
 
 def _like(name: str, patterns: Sequence[str]) -> bool:

@@ -141,6 +141,10 @@ class Home:
         self.until(lambda: self.places.database.exists() and bool(self._run_ids()), 30)
         return self._run_ids()[0]
 
+    def last_run(self) -> str:
+        """The id of the newest run whose artifacts have a folder."""
+        return max((self.work / "runs").iterdir(), key=lambda folder: folder.stat().st_ctime).name
+
     def until(self, holds: Callable[[], bool], within_s: float = 60) -> None:
         deadline = Deadline(within_s)
         while not deadline.passed():

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gpurun.bundle import Cargo, cargo
+from gpurun.bundle import ARTIFACTS_IGNORED, Cargo, cargo
 from gpurun.errors import UsageError
 from gpurun.recipe import Recipe, load
 
@@ -294,3 +294,14 @@ def test_a_commit_that_is_not_there_is_refused_in_one_line(tmp_path: Path) -> No
         shipped_from_git(f"file://{origin}", "a" * 40, tmp_path)
     assert "\n" not in str(caught.value)
     assert not list((tmp_path / "clones").iterdir())
+
+
+def test_what_runs_have_brought_home_does_not_travel_again(tmp_path: Path) -> None:
+    """Artifacts land in ./runs, and `ship: from: .` is what people write."""
+    write(
+        tmp_path,
+        {"train.py": "pass", "runs/.gitignore": ARTIFACTS_IGNORED, "runs/abc/model.pt": "big"},
+    )
+    found = names(cargo(recipe([{"from": ".", "to": "app"}]), tmp_path))
+    assert "app/train.py" in found
+    assert not [name for name in found if "model.pt" in name]

@@ -73,7 +73,7 @@ def test_artifacts_that_cannot_be_written_are_found_before_anything_is_rented(ho
     assert not list(home.places.boxes.glob("gpurun-*"))
 
 
-@pytest.mark.parametrize("key", ["requires: {recipe: smoke}", "collect_to: me@host:/there"])
+@pytest.mark.parametrize("key", ["requires: {recipe: smoke}"])
 def test_a_promise_that_is_not_kept_yet_is_refused(home: Home, key: str) -> None:
     recipe = home.recipe()
     recipe.write_text(f"{recipe.read_text()}{key}\n")

@@ -1,6 +1,7 @@
 """ARM and EXTEND (protocol 3): the timer that ends the training, on every guard, then launch."""
 
 from gpurun import budget as money
+from gpurun import push
 from gpurun.clock import after
 from gpurun.engine.context import Context
 from gpurun.engine.detached import terminate_text
@@ -13,6 +14,11 @@ from gpurun.store.timers import Moved
 from gpurun.timers import ends_in_s, fires_in_s, timer_for
 
 ARM_TRIES = 3
+
+
+def last_words() -> str:
+    """What the fuse does inside the box before it ends it."""
+    return f"{terminate_text('train')}\n{push.last_text()}"
 
 
 def arm_run(ctx: Context, attempt: Attempt, fuse: Fuse | None) -> Timer:
@@ -45,7 +51,7 @@ def _arm_run(ctx: Context, attempt: Attempt, fuse: Fuse | None) -> Timer | None:
     _arming(ctx, attempt, timer)
     ctx.trace(attempt, timer, attempt.state.value)
     if fuse is not None:
-        fuse.arm(timer, terminate_text("train"))
+        fuse.arm(timer, last_words())
     if not timers.put_in_force(timer):
         return None
     if fuse is not None:
@@ -66,7 +72,7 @@ def extend(ctx: Context, attempt: Attempt, fuse: Fuse | None, seconds: float) ->
     timer = timer_for(attempt.label, seq, old.kind, fires_at, ends_at, ctx.clock)
     _arming(ctx, attempt, timer)
     ctx.trace(attempt, timer, attempt.state.value)
-    held = fuse.arm(timer, terminate_text("train")) if fuse else None
+    held = fuse.arm(timer, last_words()) if fuse else None
     if not timers.put_in_force(timer):
         raise UsageError(f"run {ctx.run.id}: its timer has just fired; it cannot be extended")
     if fuse is not None and not (held and held.holds(timer.seq)):

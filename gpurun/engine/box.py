@@ -5,7 +5,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from gpurun import bundle
+from gpurun import bundle, push
 from gpurun.engine import accept, boxfiles, detached, steps
 from gpurun.engine.context import Context
 from gpurun.engine.steady import SteadyShell
@@ -129,6 +129,10 @@ class Box:
             raise PhaseFailed(f"`{says}`: {error}") from error
         self._require_ok(result, timeout_s, says)
 
+    def follow(self, phase: str, text: str, timeout_s: float, says: str) -> None:
+        """A step beside those of the recipe's phases."""
+        self._follow(phase, 0, text, timeout_s, says)
+
     def _run(self, text: str, timeout_s: float, says: str) -> None:
         self._require_ok(self.shell.run(text, timeout_s=timeout_s), timeout_s, says)
 
@@ -178,7 +182,11 @@ class Box:
         """Through stdin, just before the launch; the launched command removes the file."""
         self._check_secrets()
         known = self._ctx.secrets()
-        values = [(s.name, known[s.name]) for s in self._ctx.recipe.secrets if s.name in known]
+        values = [
+            (s.name, known[s.name])
+            for s in self._ctx.recipe.secrets
+            if s.name in known and not push.is_credential(s.name)
+        ]
         if not values or self.shell.run("[ -d .gpurun/train.started ]", timeout_s=30).ok:
             return
         put = self.shell.run(
@@ -189,7 +197,7 @@ class Box:
 
     def forget_secrets(self) -> None:
         """Where a launch never came, they would lie on tmpfs after the box is gone."""
-        self.shell.run(f"rm -f {self.secrets_file}", timeout_s=10)
+        self.shell.run(f"rm -f /dev/shm/{self.attempt.label}.*", timeout_s=10)
 
     def _patience_s(self) -> float:
         """How long a line may be down: no longer than the timer in force allows."""

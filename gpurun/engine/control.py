@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from gpurun import keeper, spawn
+from gpurun import bundle, keeper, spawn
 from gpurun.blackbox import BlackBox
 from gpurun.clock import Clock, SystemClock
 from gpurun.engine import arm, boxfiles
@@ -154,6 +154,8 @@ def _require_writable(folder: Path) -> None:
     """Where the artifacts will land: proven before anything is rented."""
     try:
         folder.mkdir(parents=True)
+        if not any(other != folder for other in folder.parent.iterdir()):  # made by us just now
+            (folder.parent / ".gitignore").write_text(bundle.ARTIFACTS_IGNORED)
         (folder / ".probe").touch()
         (folder / ".probe").unlink()
     except OSError as error:

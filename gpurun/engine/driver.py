@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from gpurun.clock import Clock
-from gpurun.engine import arm, detached, training
+from gpurun.engine import arm, training
 from gpurun.engine.box import Box
 from gpurun.engine.context import Context, open_context
 from gpurun.engine.ending import collect, destroy, end_all
@@ -208,7 +208,7 @@ class Driver:
         timer, fuse = self._ctx.journal.timers.of(attempt.label), self._fuse(attempt, box)
         if timer is None or fuse is None:
             return
-        state = fuse.arm(timer, detached.terminate_text("train"))
+        state = fuse.arm(timer, arm.last_words())
         settings = self._ctx.settings
         if not (state and state.holds(timer.seq)) and not settings.accept_one_guard:
             raise PhaseFailed(

@@ -5,7 +5,7 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
-from gpurun.engine import boxfiles, detached
+from gpurun.engine import boxfiles, detached, pushing
 from gpurun.engine.box import Box
 from gpurun.engine.context import Context
 from gpurun.engine.rent import resolve
@@ -152,5 +152,6 @@ def collect(ctx: Context, box: Box, log: Callable[[str], None]) -> None:
     rows = boxfiles.documents(files, into)
     ctx.fact(lambda: ctx.journal.runs.collected(ctx.run.id, rows))
     log(f"collected {len(files)} files into {into}")
+    failed += pushing.last_push(ctx, box)
     if failed:
         raise PhaseFailed("; ".join(failed))

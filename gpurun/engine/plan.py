@@ -5,7 +5,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from gpurun import budget as money
-from gpurun import bundle
+from gpurun import bundle, push
 from gpurun.clock import Clock, after
 from gpurun.engine.context import budget_of
 from gpurun.engine.rent import need_of
@@ -122,7 +122,6 @@ def refuse_what_is_not_built(recipe: Recipe) -> None:
     """A promise that a recipe asks for and nobody would keep is refused, not ignored."""
     asked = {
         "requires": recipe.requires is not None,
-        "collect_to": recipe.collect_to is not None,
         "budget.keep_on_failure_minutes": recipe.budget.keep_on_failure_minutes > 0,
         "budget.late_collect_minutes": recipe.budget.late_collect_minutes is not None,
     }
@@ -131,6 +130,7 @@ def refuse_what_is_not_built(recipe: Recipe) -> None:
             f"recipe {recipe.name} asks for {', '.join(missing)}, which this gpurun does not do "
             "yet: nothing was rented. Take it out of the recipe."
         )
+    push.check(recipe)
     size = sum(len(name) + len(value) for name, value in recipe.env.items())
     if size > MOST_ENV_BYTES:
         raise UsageError(

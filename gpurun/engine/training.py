@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gpurun import keeper
 from gpurun.clock import Clock
-from gpurun.engine import detached
+from gpurun.engine import arm, pushing
 from gpurun.engine.box import Box
 from gpurun.engine.context import Context
 from gpurun.engine.gather import Gatherer
@@ -66,7 +66,7 @@ class Tending:
         timer = self._ctx.journal.timers.of(self._attempt.label)
         state = fuse.read()
         if timer is not None and not (state and state.holds(timer.seq)):
-            fuse.arm(timer, detached.terminate_text("train"))
+            fuse.arm(timer, arm.last_words())
 
 
 def train(
@@ -77,6 +77,7 @@ def train(
     say: Callable[[str], None],
 ) -> str:
     """Launch, and watch to the end; returns the reason.  PhaseFailed says why it failed."""
+    pushing.begin(ctx, box)
     box.perform("train")
     with Gatherer(ctx, box.attempt, say) as gatherer:
 
