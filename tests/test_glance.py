@@ -47,6 +47,8 @@ RUN_KEYS = [
     "forecast",
     "verdict",
     "collected_at",
+    "collected_step",
+    "collect_to",
     "links",
     "git",
     "receipt",

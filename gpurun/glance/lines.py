@@ -63,6 +63,8 @@ def document(entry: Entry, why: str, now: datetime) -> dict[str, Any]:
         "forecast": None,
         "verdict": None,
         "collected_at": None,
+        "collected_step": None,
+        "collect_to": None,
         "links": {"wandb": None},
         "git": {"commit": None, "dirty": None},
         "receipt": None,

@@ -1,5 +1,6 @@
 """The document of one run, as `status --json` shows it (docs/json.md)."""
 
+import re
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -68,6 +69,8 @@ def document(parts: Parts, keeper: Keeper, now: datetime) -> Document:
         "forecast": forecast,
         "verdict": _verdict(run.get("progress_json")),
         "collected_at": iso(instant(run.get("collected_at"))),
+        "collected_step": _collected_step(run),
+        "collect_to": parsed(run.get("recipe_json"), {}).get("collect_to"),
         "links": {"wandb": parsed(run.get("progress_json"), {}).get("wandb")},
         "git": _git(run),
         "receipt": _receipt(parts),
@@ -114,6 +117,14 @@ def _task(run: dict[str, Any]) -> Document | None:
         "exit_code": result.get("exit_code"),
         "reason": result.get("reason"),
     }
+
+
+def _collected_step(run: dict[str, Any]) -> int | None:
+    """The newest step that bears its number in the name of a file that was fetched."""
+    files = parsed(run.get("collected_json"), [])
+    names = [str(file.get("path")) for file in files if isinstance(file, dict)]
+    steps = [int(found[1]) for name in names if (found := re.search(r"step_(\d{1,12})", name))]
+    return max(steps, default=None)
 
 
 def _train(progress_json: str | None) -> Document | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from gpurun.show.risk import for_plan
 from gpurun.show.text import duration, money, size
 
 if TYPE_CHECKING:
@@ -22,6 +23,11 @@ def plan_text(plan: Plan, *, steps: bool) -> str:
         f"  ships     {plan.ship_files} files, {size(plan.ship_bytes)}",
         *(f"  guard     {guard}" for guard in plan.guards),
         f"  if lost   {plan.worst_case}",
+        *(
+            f"  results   {text}"
+            for text in [for_plan(plan.provider, plan.recipe.collect_to)]
+            if text
+        ),
         *(f"  or        {offer_words(other)}" for other in plan.others),
     ]
     if steps:

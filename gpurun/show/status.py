@@ -4,6 +4,7 @@ import math
 from datetime import datetime
 from typing import Any
 
+from gpurun.show.risk import if_off
 from gpurun.show.text import NONE, Look, cut, duration, local_time, money, table
 
 HEAD = (
@@ -62,6 +63,7 @@ def run_text(run: dict[str, Any], look: Look) -> str:
              f"{money(forecast['usd_to_finish'])}{late}")
         ]  # fmt: skip
     facts += [("collected", run["collected_at"] and local_time(run["collected_at"]))]
+    facts += [("results", if_off(run))]
     facts += [("reason", run["reason"]), ("error", run["error"])]
     if (verdict := run["verdict"]) and verdict["says"] not in (run["error"] or ""):
         facts += [("verdict", f"{verdict['says']} {verdict['cure']}")]
