@@ -20,10 +20,10 @@ echo late > out/late.txt
 """
 
 
-@pytest.fixture(params=[(), ("rsync",)], ids=["rsync", "tar"])
+@pytest.fixture
 def store(request: pytest.FixtureRequest) -> Iterator[Box]:
-    """Another machine, which keeps what is pushed to it."""
-    with box(Shape(without=request.param)) as machine:
+    """Another machine, which keeps what is pushed to it; a test may name what it lacks."""
+    with box(Shape(without=getattr(request, "param", ()))) as machine:
         yield machine
 
 
@@ -44,6 +44,7 @@ def kept(store: Box, run: str) -> Path:
     return store.root / "srv/it's kept" / run
 
 
+@pytest.mark.parametrize("store", [(), ("rsync",)], ids=["rsync", "tar"], indirect=True)
 def test_what_is_saved_is_pushed_while_training_and_at_the_end(home: Home, store: Box) -> None:
     run = home.up(to_store(home, store))
     home.until_phase(run, "train")

@@ -23,11 +23,7 @@ def plan_text(plan: Plan, *, steps: bool) -> str:
         f"  ships     {plan.ship_files} files, {size(plan.ship_bytes)}",
         *(f"  guard     {guard}" for guard in plan.guards),
         f"  if lost   {plan.worst_case}",
-        *(
-            f"  results   {text}"
-            for text in [for_plan(plan.provider, plan.recipe.collect_to)]
-            if text
-        ),
+        *(f"  results   {text}" for text in for_plan(plan.provider, plan.recipe.collect_to)),
         *(f"  or        {offer_words(other)}" for other in plan.others),
     ]
     if steps:

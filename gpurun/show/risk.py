@@ -21,18 +21,18 @@ def if_off(run: dict[str, Any]) -> str | None:
     return f"if this machine is off at {at}, what is not collected {becomes} ({_last(run)})"
 
 
-def for_plan(provider: str, collect_to: str | None) -> str | None:
+def for_plan(provider: str, collect_to: str | None) -> list[str]:
     """The same before anything is rented."""
     kind = provider.partition(":")[0]
     if kind == HERE:
-        return None
+        return []
     if collect_to:
-        return f"pushed by the box to {collect_to}, while it trains and before it is ended"
+        return [f"pushed by the box to {collect_to}, while it trains and before it is ended"]
     becomes = "stays on the host" if kind == STAYS else "dies with the box"
-    return (
+    return [
         "fetched while it trains and at its end; what is not yet fetched when this machine is off "
         f"at that moment {becomes} (`collect_to` in the recipe pushes it from there)"
-    )
+    ]
 
 
 def _last(run: dict[str, Any]) -> str:
