@@ -79,37 +79,35 @@ class Envelope:
 
     def opened(self, data: bytes) -> bytes:
         """The command's own output in what was received; some may be held back until more comes."""
-        self._held += data
-        if self.pid is None and not self._begun():
+        data = self._held + data if self._held else data
+        self._held = b""
+        if self.pid is None and not (data := self._after_begin(data)):
             return b""
         if self.ended:
             return b""
-        out, found, rest = self._held.partition(self._end)
-        if not found:
-            keep = _beginning_of(self._end, self._held)
-            out, self._held = self._held[: len(self._held) - keep], self._held[len(out) - keep :]
-            return out
-        word, newline, _ = rest.partition(b"\n")
-        if not newline:
-            self._held = found + rest
-            return out
-        self._held = b""
+        end = data.find(self._end)
+        newline = data.find(b"\n", end) if end >= 0 else -1
+        if newline < 0:
+            held = len(data) - end if end >= 0 else _beginning_of(self._end, data)
+            self._held = data[len(data) - held :]
+            return data[: len(data) - held] if held else data
+        word = data[end + len(self._end) : newline]
         self.nowhere = word == b"nowhere"
         self.code = int(word) if word.isdigit() else None
-        return out
+        return data[:end]
 
     def remainder(self) -> bytes:
         """What was held back, once nothing more comes."""
         return b"" if self.pid is None else self._held
 
-    def _begun(self) -> bool:
-        _, found, rest = self._held.partition(self._begin)
+    def _after_begin(self, data: bytes) -> bytes:
+        _, found, rest = data.partition(self._begin)
         pid, newline, rest = rest.partition(b"\n")
         if not found or not newline or not pid.isdigit():
-            self._held = self._held[-NOISE_BYTES:]
-            return False
-        self.pid, self._held = int(pid), rest
-        return True
+            self._held = data[-NOISE_BYTES:]
+            return b""
+        self.pid = int(pid)
+        return rest
 
 
 def kill_command(envelope: Envelope) -> str:
@@ -123,5 +121,7 @@ def kill_command(envelope: Envelope) -> str:
 
 def _beginning_of(mark: bytes, data: bytes) -> int:
     """How many bytes at the end of `data` may be the beginning of `mark`."""
-    longest = min(len(mark) - 1, len(data))
-    return next((n for n in range(longest, 0, -1) if data.endswith(mark[:n])), 0)
+    end = data[-len(mark) :]
+    if mark[:1] not in end:
+        return 0
+    return next((n for n in range(len(end), 0, -1) if end.endswith(mark[:n])), 0)

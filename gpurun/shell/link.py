@@ -16,7 +16,7 @@ from gpurun.shell.pins import Pins
 from gpurun.shell.trouble import LoginRefused, NoConnection, Unreachable, Why
 
 SESSIONS = 8  # at one time: sshd allows 10 on a connection, and a kill needs one
-WINDOW_BYTES = 1 << 24  # what the box may send ahead: 160 MB/s at a round trip of 100 ms
+WINDOW_BYTES = 1 << 23  # what the box may send ahead: 80 MB/s at a round trip of 100 ms
 PACKET_BYTES = 1 << 17
 BUSY_POLL_S = 0.05
 

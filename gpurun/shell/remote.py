@@ -12,10 +12,10 @@ import paramiko
 
 from gpurun.shell import TIMED_OUT
 from gpurun.shell.envelope import Envelope, kill_command
-from gpurun.shell.link import BROKEN, Link
+from gpurun.shell.link import BROKEN, WINDOW_BYTES, Link
 from gpurun.shell.trouble import LoginRefused, NoConnection, OutcomeUnknown, Why
 
-READ_BYTES = 1 << 22
+READ_BYTES = WINDOW_BYTES  # all there can be: paramiko moves what a read leaves behind
 SEND_BYTES = 1 << 15
 NOISE_CHARS = 500
 LOOKS = 4  # whether bytes still move is looked at this often while patience lasts

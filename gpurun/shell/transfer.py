@@ -124,6 +124,7 @@ class _Arriving:
     def __init__(self, file: BufferedRandom) -> None:
         self.facts: _Facts | None = None
         self._file = file
+        self._at = file.tell()
         self._line = b""
 
     def hear(self, data: bytes) -> None:
@@ -135,7 +136,10 @@ class _Arriving:
             if not (said := re.fullmatch(rb"(\d{1,18}) (\d{1,18}) ([0-7]{1,4})", line)):
                 raise OSError(errno.EIO, f"the box says {line[:200]!r} instead of a file's size")
             self.facts = _Facts(int(said[1]), int(said[2]), int(said[3], 8))
-        self._file.write(data[: max(0, self.facts.size - self._file.tell())])
+        if len(data) > self.facts.size - self._at:  # it has grown meanwhile
+            data = data[: max(0, self.facts.size - self._at)]
+        self._file.write(data)
+        self._at += len(data)
 
 
 def _same(patience: Patience, path: PurePosixPath, file: BufferedRandom) -> bool:
