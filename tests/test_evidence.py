@@ -173,10 +173,12 @@ def test_code_that_knows_no_faulthandler_is_not_ended_by_asking(
     """Its stack comes from py-spy; what a py-spy printed once stands in for it."""
     training = train()
     training.shim("py-spy", f"cat <<'END'\n{PY_SPY}\nEND")
-    training.launch(f"{sys.executable} -c 'import time; time.sleep(600)'")
+    program = 'import os, time; open("pid", "w").write(str(os.getpid())); time.sleep(600)'
+    training.launch(f"{sys.executable} -c '{program}'")
     judged = training.judged()
     assert "step (app/train.py:31)" in judged.verdict.says
-    assert training.watcher.look().alive
+    pid = (training.root / "pid").read_text()
+    assert Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] == "S"
 
 
 def test_without_any_stack_the_kernel_says_where_it_waits(train: Callable[..., Training]) -> None:

@@ -125,6 +125,14 @@ def test_what_nobody_has_seen_was_not_idle_and_another_driver_counts_on(
     assert isinstance(outcome, Failed) and outcome.how == "idle"
 
 
+def test_an_hour_that_nobody_looked_was_not_idle(train: Callable[..., Training]) -> None:
+    training = train(**GPUS, watch={}).launch(RUNS)
+    gpus(training, "0, 70, 700, 0")
+    assert pass_minutes(training, 2) is None
+    clock_of(training).advance(3600)
+    assert training.watcher.step() is None
+
+
 def test_a_sample_that_is_old_is_no_sample(train: Callable[..., Training]) -> None:
     said = gpu_sample(["age 50", "0, 70, 700, 0"])
     assert said is not None and not said.fresh and not said.idle(5)
@@ -151,6 +159,29 @@ def test_gpus_that_compute_may_go_longer_without_a_step_and_not_for_ever(
     assert pass_minutes(training, 59) is None
     outcome = pass_minutes(training, 3)
     assert isinstance(outcome, Failed) and outcome.how == "hang"
+
+
+def test_gpus_that_compute_nothing_but_nan_have_no_longer(train: Callable[..., Training]) -> None:
+    hang = {"metrics": "out/metrics.jsonl", "hang_minutes": "10"}
+    broken = SAYS.replace("2.0", "NaN")
+    training = train(**GPUS, watch=hang).launch(broken + RUNS)
+    gpus(training, "99, 560, 700, 61440")
+    outcome = pass_minutes(training, 12)
+    assert isinstance(outcome, Failed) and "no step with a finite loss" in outcome.error
+
+
+def test_a_training_that_ends_between_two_questions_is_not_gone(
+    train: Callable[..., Training],
+) -> None:
+    training = train().launch("exit 0")
+    exit_code = training.root / ".gpurun/train.exit"
+    deadline = Deadline(10)
+    while not exit_code.exists():
+        assert not deadline.passed()
+    exit_code.rename(training.root / "later")  # as if it were written after it was asked for
+    assert training.watcher.step() is None
+    (training.root / "later").rename(exit_code)
+    assert training.watcher.step() == Done("the training finished")
 
 
 def test_a_takeover_is_no_progress(train: Callable[..., Training]) -> None:
