@@ -42,6 +42,22 @@ def test_a_batch_holds_distinct_pairs_of_each_puzzle(split: Split) -> None:
         assert (owners == puzzles).all()
 
 
+def test_a_cut_leaves_each_pair_of_a_puzzle_equally_often(split: Split) -> None:
+    left = np.zeros(len(split.inputs))
+    cut = np.zeros(len(split.inputs))
+    for seed in range(400):
+        packed = iteration(split, seed=seed, batch_size=7)
+        for number in range(len(packed)):
+            examples, puzzles = packed.rows(number)
+            start, end = split.puzzle_indices[puzzles[-1]], split.puzzle_indices[puzzles[-1] + 1]
+            if (puzzles == puzzles[-1]).sum() < end - start:
+                left[examples[puzzles == puzzles[-1]]] += 1
+                cut[start:end] += (puzzles == puzzles[-1]).sum() / (end - start)
+    often = cut > 100
+    assert often.sum() > 20
+    assert np.abs(left[often] / cut[often] - 1).max() < 0.3
+
+
 def test_a_batch_depends_on_seed_and_number_only(split: Split) -> None:
     whole = [batch["inputs"] for batch in iteration(split).batches(Shard())]
     np.random.seed(123)

@@ -13,6 +13,10 @@ from remote.dataset.compact import FILE, Compact, decoded, encoded
 from remote.dataset.identifiers import numbered
 from remote.dataset.layout import DatasetError, Split, open_names, open_split
 from remote.dataset.sets import fingerprint
+from remote.pretrain import main as pretrain
+from tests.remote.runs import metrics, quiet, words
+
+__all__ = ["quiet"]
 
 SMALL = ("puzzle_identifiers", "puzzle_indices", "group_indices")
 
@@ -147,6 +151,28 @@ def test_a_file_that_is_cut_short_is_refused(
     (tmp_path / FILE).write_bytes(content[:keep])
     with pytest.raises(DatasetError, match="cut short or damaged"):
         Compact.load(tmp_path / FILE)
+
+
+def test_a_run_is_the_same_on_either_form(
+    small_set: Path, small_compact_set: Path, tmp_path: Path
+) -> None:
+    """The trainer and the evaluator do not know which one they were given."""
+    paths = {"npy": small_set, "compact": small_compact_set}
+    for form, data in paths.items():
+        assert pretrain(words(data, tmp_path / form)) == 0
+    losses = {form: [line["loss"] for line in metrics(tmp_path / form, "step")] for form in paths}
+    assert len(losses["npy"]) > 3
+    assert losses["npy"] == losses["compact"]
+    evals = [
+        [{name: line[name] for name in line if name.startswith(("all/", "ARC/"))} for line in found]
+        for found in (metrics(tmp_path / form, "eval") for form in paths)
+    ]
+    assert evals[0] == evals[1]
+    for form in paths:
+        (*_, submission) = sorted((tmp_path / form).glob("evaluator_ARC_step_*/submission.json"))
+        assert digest(submission) == digest(
+            tmp_path / "npy" / submission.relative_to(tmp_path / form)
+        )
 
 
 def assert_equal(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> None:
