@@ -45,6 +45,7 @@ def evaluate(
     kept: list[dict[str, np.ndarray]] = []
     for evaluator in evaluators:
         evaluator.begin()
+    wanted = {"preds", "q_halt_logits", *config.eval_save_outputs}
     total = evaluation_batches(split, batch_size=config.global_batch_size)
     batches = iterate_test(split, batch_size=config.global_batch_size, shard=ranks.shard)
     with averaged, contextlib.closing(prefetched(batches)) as ready:
@@ -56,7 +57,12 @@ def evaluate(
             if ranks.first and time.monotonic() - said_s > SECONDS_BETWEEN_LINES:
                 said_s = time.monotonic()
                 (progress or _say)(number, total)
-            outputs, metrics = _answer(training, batch, ranks.device)
+            if ranks.world_size == 1 and ranks.device.type == "cpu":
+                # Elsewhere blanks stay: a compiled model, and ranks that share a puzzle table,
+                # want batches of one shape.
+                batch = {name: rows[examples >= 0] for name, rows in batch.items()}
+                examples = examples[examples >= 0]
+            outputs, metrics = _answer(training, batch, ranks.device, wanted)
             for name, value in metrics.items():
                 sums[name] = sums.get(name, 0.0) + value
             for index, evaluator in enumerate(evaluators):
@@ -77,17 +83,14 @@ def evaluate(
 
 
 def _answer(
-    training: Training, batch: Batch, device: torch.device
+    training: Training, batch: Batch, device: torch.device, names: set[str]
 ) -> tuple[dict[str, np.ndarray], dict[str, float]]:
-    with torch.inference_mode():
-        on_device = to_device(batch, device)
-        act = training.model.model
-        carry = act.initial_carry(on_device)
-        for _ in range(training.model.model.inner.config.halt_max_steps - 1):
-            carry = act(carry, on_device)[0]
-        _, _, metrics, outputs = training.model(carry, on_device)
-        plain = {name: tensor.float().cpu().numpy() for name, tensor in outputs.items()}
-        return plain, {name: value.item() for name, value in metrics.items()}
+    """Outputs as plain arrays, and sums over rows."""
+    metrics, outputs = training.model.answer(to_device(batch, device))
+    plain = {
+        name: tensor.float().cpu().numpy() for name, tensor in outputs.items() if name in names
+    }
+    return plain, {name: value.item() for name, value in metrics.items()}
 
 
 def _results(
