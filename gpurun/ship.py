@@ -15,6 +15,7 @@ from urllib.parse import quote_from_bytes, unquote_to_bytes
 from gpurun.bundle import Cargo, Item
 from gpurun.errors import PhaseFailed
 from gpurun.phases import KEEP
+from gpurun.rsync import LARGE_BYTES, Rsync, RsyncFailed
 from gpurun.shell import Shell
 
 LOOK_S = 120.0
@@ -24,9 +25,12 @@ NOTE = f"{KEEP}/shipped"  # a line for each file: digest, kind, name in percent 
 _DIGEST = re.compile(r"([0-9a-f]{64})  \./(.+)")
 
 # Names come on stdin, so that none is a word of the command.
-_LOOK = (
-    f"mkdir -p {KEEP}\n[ ! -f {NOTE} ] || sed 's/^/=/' {NOTE}\nxargs -0 sha256sum 2>/dev/null || :"
-)
+_LOOK = f"""\
+mkdir -p {KEEP}
+[ ! -f {NOTE} ] || sed 's/^/=/' {NOTE}
+! command -v rsync >/dev/null || echo +rsync
+xargs -0 sha256sum 2>/dev/null || :
+"""
 # A folder that this leaves empty goes too.
 _REMOVE = """\
 xargs -0 sh -c '
@@ -53,6 +57,7 @@ class _There:
 
     digests: dict[str, str]  # of files under names that a line of text can hold
     noted: dict[str, str]  # name -> digest and kind, as they were shipped
+    rsync: bool
 
     def has(self, item: Item) -> bool:
         if self.noted.get(item.name) != _mark(item):
@@ -61,13 +66,18 @@ class _There:
 
 
 def bring(
-    shell: Shell, cargo: Cargo, archive_dir: Path, log: Callable[[str], None] = lambda _line: None
+    shell: Shell,
+    cargo: Cargo,
+    archive_dir: Path,
+    log: Callable[[str], None] = lambda _line: None,
+    rsync: Rsync | None = None,
 ) -> Brought:
     """Make the box hold this cargo, and prove that it does.
 
     `archive_dir` is a folder of ours for the archive, whose name depends on its contents: a
-    transfer that was cut goes on where it stopped, also for another process.  PhaseFailed: a
-    command on the box failed.  OSError: the archive did not arrive.
+    transfer that was cut goes on where it stopped, also for another process.  With `rsync`, and
+    where both sides have it, large files go that way.  PhaseFailed: a command on the box failed.
+    OSError: the archive did not arrive.
     """
     before = _look(shell, cargo)
     missing = Cargo(tuple(item for item in cargo.files if not before.has(item)))
@@ -77,7 +87,11 @@ def bring(
         return Brought(0, 0, 0)
     if gone:
         _do(shell, _REMOVE, "remove what is no longer shipped", stdin=_names(gone))
-    count = _send(shell, missing, archive_dir) if missing.files else 0
+    count, rest = 0, missing
+    if rsync is not None and before.rsync and Rsync.is_here():
+        count, rest = _by_rsync(rsync, missing, log)
+    if rest.files:
+        count += _send(shell, rest, archive_dir)
     _note(shell, cargo)
     log(
         f"{len(missing.files)} of {len(cargo.files)} files sent ({count} bytes), "
@@ -107,7 +121,21 @@ def _look(shell: Shell, cargo: Cargo) -> _There:
                 noted[name] = f"{words[0]} {words[1]}"
         elif found := _DIGEST.fullmatch(line):
             digests[found[2]] = found[1]
-    return _There(digests, noted)
+    return _There(digests, noted, "+rsync" in lines)
+
+
+def _by_rsync(rsync: Rsync, missing: Cargo, log: Callable[[str], None]) -> tuple[int, Cargo]:
+    """Bytes that travelled, and what is left for the archive: all of it if rsync fails."""
+    large = [item for item in missing.files if item.bytes >= LARGE_BYTES and not item.link]
+    if not large:
+        return 0, missing
+    try:
+        count = rsync.send(large)
+    except RsyncFailed as error:
+        log(f"rsync gave up ({error}); the archive takes its files")
+        return 0, missing
+    log(f"{len(large)} large files sent by rsync ({count} bytes)")
+    return count, Cargo(tuple(item for item in missing.files if item not in large))
 
 
 def _send(shell: Shell, missing: Cargo, archive_dir: Path) -> int:

@@ -13,6 +13,7 @@ from gpurun.engine import accept
 from gpurun.hardware import misfits
 from gpurun.phases import PHASES, Command, Facts, Upload
 from gpurun.provider import Login
+from gpurun.rsync import Rsync
 from gpurun.shell import Result
 from gpurun.shell.fabric import FabricShell
 from gpurun.ship import bring
@@ -188,3 +189,50 @@ def test_a_cargo_arrives_though_every_fifth_packet_is_lost(tmp_path: Path) -> No
             bring(shell, packed(code, tmp_path), tmp_path / "archives")
         made.loss(0)
         assert bring(shell, packed(code, tmp_path), tmp_path / "archives").files == 0
+
+
+def test_of_a_large_file_that_changed_only_the_change_travels(tmp_path: Path) -> None:
+    code = write(tmp_path / "code", {"a.py": "1"})
+    data = bytearray(os.urandom(8_000_000))
+    odd = code / "big 'weights'.bin"
+    odd.write_bytes(data)
+    said: list[str] = []
+    with rented(shape.Shape(), tmp_path) as shell:
+        login = shell._link.login
+        way = Rsync(login, tmp_path / "known_hosts")
+
+        def ship() -> int:
+            cargo = packed(code, tmp_path)
+            return bring(shell, cargo, tmp_path / "archives", said.append, way).bytes
+
+        assert ship() > 8_000_000
+        assert "1 large files sent by rsync" in said[0]
+        data[4_000_000:4_000_004] = b"news"
+        odd.write_bytes(data)
+        assert ship() < 100_000
+        odd.chmod(0o755)
+        assert ship() < 100_000
+        mode = "test -x \"app/big 'weights'.bin\""
+        assert shell.run(mode, timeout_s=20).ok
+
+
+def test_where_rsync_cannot_log_in_the_archive_goes(tmp_path: Path) -> None:
+    code = write(tmp_path / "code", {"a.py": "1"})
+    (code / "weights.bin").write_bytes(os.urandom(2_000_000))
+    said: list[str] = []
+    with rented(shape.Shape(), tmp_path) as shell:
+        closed = dataclasses.replace(shell._link.login, addresses=(("127.0.0.1", 9),))
+        way = Rsync(closed, tmp_path / "known_hosts")
+        done = bring(shell, packed(code, tmp_path), tmp_path / "archives", said.append, way)
+    assert "rsync gave up" in said[0]
+    assert done.bytes > 2_000_000
+
+
+def test_a_box_without_rsync_gets_the_archive(tmp_path: Path) -> None:
+    code = write(tmp_path / "code", {"a.py": "1"})
+    (code / "weights.bin").write_bytes(os.urandom(2_000_000))
+    said: list[str] = []
+    with rented(shape.Shape(without=("rsync",)), tmp_path) as shell:
+        way = Rsync(shell._link.login, tmp_path / "known_hosts")
+        bring(shell, packed(code, tmp_path), tmp_path / "archives", said.append, way)
+    assert len(said) == 1
