@@ -315,6 +315,26 @@ def test_the_kill_ends_one_session_and_no_other(sh: list[str], tmp_path: Path) -
                 os.killpg(process.pid, signal.SIGKILL) if process.poll() is None else None
 
 
+def test_a_signal_that_unwinds_us_ends_the_command(shared: Box, open_shell: Open) -> None:
+    class Unwind(BaseException):
+        pass
+
+    def unwind(number: int, frame: object) -> None:
+        raise Unwind
+
+    shell = open_shell(shared)
+    lines: list[str] = []
+    before = signal.signal(signal.SIGALRM, unwind)
+    signal.setitimer(signal.ITIMER_REAL, 1)
+    try:
+        with pytest.raises(Unwind):
+            shell.run("echo $$; exec sleep 300", timeout_s=60, on_line=lines.append)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    wait_for_end(shell, lines[0])
+
+
 def test_a_command_too_long_for_a_box_is_not_sent(shared: Box, open_shell: Open) -> None:
     with pytest.raises(UsageError, match="put it into a script"):
         open_shell(shared).run("x" * 140_000, timeout_s=10)

@@ -176,7 +176,7 @@ def _transport(
 ) -> paramiko.Transport:
     made = paramiko.Transport(sock, disabled_algorithms=disabled_algorithms)
     options = made.get_security_options()
-    options.ciphers = (*CIPHERS, *(name for name in options.ciphers if name not in CIPHERS))
+    options.ciphers = sorted(options.ciphers, key=lambda name: name not in CIPHERS)
     return made
 
 

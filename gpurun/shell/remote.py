@@ -93,8 +93,8 @@ class Remote:
             raise LoginRefused(
                 Why.NO_COMMANDS,
                 f"the login {self._link.login.user} on {name} does not run commands"
-                f"{self._noise()}. Its start-up files take the session over: let ~/.bashrc return "
-                "at once unless the shell is interactive (on Vast: `touch ~/.no_auto_tmux`)",
+                f"{self._noise()}. If its start-up files take the session over, let ~/.bashrc "
+                "return at once unless the shell is interactive (Vast: `touch ~/.no_auto_tmux`)",
             )
         raise OutcomeUnknown(f"the command on {name} ended without a word of how")
 
