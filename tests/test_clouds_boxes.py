@@ -21,7 +21,7 @@ from tests.clouds.prime.renter import Renter as PrimeRenter
 from tests.clouds.serve import Cloud, cloud
 from tests.clouds.vast.renter import Renter
 
-pytestmark = [pytest.mark.box, pytest.mark.xdist_group("clouds")]
+pytestmark = pytest.mark.box
 ROOT = Path(__file__).parents[1]
 SELF_DESTROY = """
 url=$API/api/v0/instances/$CONTAINER_ID/

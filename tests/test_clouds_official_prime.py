@@ -40,6 +40,7 @@ def offers(cli: Session) -> dict[str, Any]:
     return {row["provider"]: row for row in found if not row["is_spot"]}
 
 
+@pytest.mark.slow
 def test_the_cli_lists_creates_shows_and_terminates(running: Cloud, cli: Session) -> None:
     assert cli("prime", "--version") == "Prime CLI version: 0.18.0\n"
     offer = offers(cli)["datacrunch"]

@@ -71,6 +71,7 @@ def plain(text: str) -> str:
     return " ".join(re.sub(r"\x1b\[[0-9;]*[mK]|[─-╿]", " ", text).split())
 
 
+@pytest.mark.slow
 def test_the_cli_rents_stops_schedules_and_destroys(vast: Cloud, cli: Session) -> None:
     assert cli("vastai", "--version") == "1.9.1\n"
     table = plain(cli("vastai", "search", "offers", *FOUR, "--storage", "200"))

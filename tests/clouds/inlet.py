@@ -15,33 +15,42 @@ from contextlib import suppress
 CLONE_NEWNET = 0x40000000
 
 
-class Inlets:
-    """One thread that carries for every box."""
+class Inlet:
+    """Listens at 127.0.0.1:`port` in the network of process `pid`, until it is closed."""
 
-    def __init__(self) -> None:
+    def __init__(self, pid: int, port: int) -> None:
+        self._port = port
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="inlets")
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="inlet")
         self._thread.start()
+        starting = asyncio.start_server(self._serve, sock=_listen_in(pid, port))
+        self._server = asyncio.run_coroutine_threadsafe(starting, self._loop).result(10)
 
-    def open(self, pid: int, port: int) -> asyncio.Server:
-        """Listen at 127.0.0.1:`port` in the network of process `pid`."""
-        listener = _listen_in(pid, port)
+    def close(self) -> None:
+        """Refuse whoever asks from now on, and end what is open.  Twice is fine."""
+        if self._loop.is_closed():
+            return
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
 
-        async def serve(near_reader: asyncio.StreamReader, near: asyncio.StreamWriter) -> None:
-            with suppress(OSError):
-                far_reader, far = await asyncio.open_connection("127.0.0.1", port)
+    async def _end(self) -> None:
+        self._server.close()
+        open_now = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in open_now:
+            task.cancel()
+        await asyncio.gather(*open_now, return_exceptions=True)
+
+    async def _serve(self, near_reader: asyncio.StreamReader, near: asyncio.StreamWriter) -> None:
+        # A cancelled task is a connection that ends here: the stream server would log it.
+        with suppress(OSError, asyncio.CancelledError):
+            far_reader, far = await asyncio.open_connection("127.0.0.1", self._port)
+            try:
                 await asyncio.gather(_carry(near_reader, far), _carry(far_reader, near))
-
-        starting = asyncio.start_server(serve, sock=listener)
-        return asyncio.run_coroutine_threadsafe(starting, self._loop).result(10)
-
-    def close(self, inlet: asyncio.Server) -> None:
-        """Refuse whoever asks from now on."""
-
-        async def end() -> None:
-            inlet.close()
-
-        asyncio.run_coroutine_threadsafe(end(), self._loop).result(10)
+            finally:
+                far.close()
+        near.close()
 
 
 async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -4,7 +4,6 @@ Facts that shape it: a container's environment is seen in the onstart script and
 in an SSH session; the script runs at every container start; who may log in is decided at the start.
 """
 
-import asyncio
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -15,7 +14,7 @@ from tests.boxes import Box, Fleet, Proxy, Shape, box, fleet
 from tests.boxes.fleet import Model
 from tests.boxes.shape import TMUX_RC
 from tests.clouds.boxes import Spec, Start
-from tests.clouds.inlet import Inlets
+from tests.clouds.inlet import Inlet
 
 MODELS: Mapping[str, Model] = {
     "H100_SXM": fleet.H100_SXM,
@@ -36,10 +35,9 @@ class RealBoxes:
 
     def __init__(self, template: Shape = CONTAINER) -> None:
         self.template = template
-        self._inlets = Inlets()
 
     def make(self, spec: Spec, api_port: int) -> "RealBox":
-        return RealBox(self._shape(spec), spec, api_port, self._inlets)
+        return RealBox(self._shape(spec), spec, api_port)
 
     def _shape(self, spec: Spec) -> Shape:
         models = (MODELS[spec.gpu],) * spec.gpu_count if spec.gpu else ()
@@ -57,14 +55,13 @@ class RealBoxes:
 class RealBox:
     """One box, as a provider handles it."""
 
-    def __init__(self, shape: Shape, spec: Spec, api_port: int, inlets: Inlets) -> None:
+    def __init__(self, shape: Shape, spec: Spec, api_port: int) -> None:
         self._spec = spec
-        self._inlets = inlets
         self._proxy: Proxy | None = None
         with ExitStack() as undo:
             self.box: Box = undo.enter_context(box(shape))
-            self._inlet: asyncio.Server = inlets.open(self.box.init_pid, api_port)
-            undo.callback(inlets.close, self._inlet)
+            self._inlet = Inlet(self.box.init_pid, api_port)
+            undo.callback(self._inlet.close)
             self._undo = undo.pop_all()
         self.host, self.port, self.user = self.box.host, self.box.port, self.box.user
 
@@ -118,7 +115,7 @@ class RealBox:
         self._proxy.refuse()
 
     def cut_off(self) -> None:
-        self._inlets.close(self._inlet)
+        self._inlet.close()
 
     def traffic(self) -> tuple[int, int]:
         """What this machine's end of the box's link has received and sent."""

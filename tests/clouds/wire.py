@@ -38,7 +38,6 @@ class Call:
     headers: Mapping[str, str]
     body: Mapping[str, Any]
     peer: str
-    readable: bool = True  # the body was empty, or JSON
 
     @property
     def key(self) -> str | None:
@@ -199,9 +198,9 @@ def broken(status: int, body: str) -> Reply:
 async def _call(request: Request) -> Call:
     raw = await request.body()
     try:
-        body, readable = json.loads(raw, parse_float=Decimal) if raw else {}, True
+        body = json.loads(raw, parse_float=Decimal) if raw else {}
     except ValueError:
-        body, readable = {}, False
+        body = {}
     return Call(
         method=request.method,
         path=request.url.path,
@@ -210,7 +209,6 @@ async def _call(request: Request) -> Call:
         headers=request.headers,
         body=body if isinstance(body, dict) else {},
         peer=request.client.host if request.client else "",
-        readable=readable,
     )
 
 

@@ -157,7 +157,7 @@ class World:
     # Life.
 
     def add(self, rental: Rental) -> None:
-        """Something was rented."""
+        """Something was rented, and started; now what is set can happen to it."""
         self.rentals.append(rental)
         self._plan_happenings(rental, "made")
 

@@ -59,8 +59,8 @@ def create_pod(world: PrimeWorld, call: Call) -> Reply:
         ssh_key_id=wanted.get("sshKeyId"),
         disks=tuple(call.body.get("disks") or ()),
     )
-    world.add(pod)
     world.start(pod)
+    world.add(pod)
     return Reply(show_pod(world, pod))
 
 

@@ -97,11 +97,11 @@ def _rent(world: VastWorld, ask_id: int, body: Mapping[str, Any]) -> Reply:
         api_key=world.account.container_key(number),
         is_bid=price is not None,
     )
-    world.add(instance)
     if parked or body.get("target_state") == "stopped":
         world.change(instance, "created", intended="stopped", allocated="stopped")
     else:
         world.start(instance)
+    world.add(instance)
     if parked:
         return Reply(
             {
