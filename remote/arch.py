@@ -96,10 +96,6 @@ class URMConfig:
         return self.loops
 
     @property
-    def L_layers(self) -> int:  # noqa: N802, as TRM says it
-        return self.num_layers
-
-    @property
     def layer_passes(self) -> tuple[int, int]:
         """Per ACT step in training: without and with gradient."""
         each = self.num_layers * self.L_cycles

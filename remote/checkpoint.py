@@ -19,11 +19,17 @@ import torch
 from remote.config import PretrainConfig, to_dict
 from remote.provenance import provenance
 from remote.ranks import Ranks
-from remote.resume import rank_state, restore_progress, restore_weights, shared_state
+from remote.resume import (
+    rank_state,
+    refuse_another_arch,
+    restore_progress,
+    restore_weights,
+    shared_state,
+)
 from remote.training import Training
 from remote.weights import TABLE, CheckpointError, load_into, load_table, plain, read_file
 
-__all__ = ["CheckpointError", "find", "load", "rate", "save"]
+__all__ = ["CheckpointError", "check", "find", "load", "rate", "save"]
 
 log = logging.getLogger(__name__)
 STATE, FILES, SCORE = "state.pt", "files.json", "score.json"
@@ -84,6 +90,15 @@ def load(
         restore_progress(training, config, ranks, state, path)
         log.info("continuing from %s at step %d", path, training.step)
     return state["votes"]
+
+
+def check(config: PretrainConfig) -> None:
+    """That `load_checkpoint` names a sound one, and of this architecture; loads nothing."""
+    path = find(config.load_checkpoint, Path(config.checkpoint_path))
+    if path.is_dir():
+        refuse_another_arch(config, read_file(path / STATE)["config"], path)
+    else:
+        plain(read_file(path), path)
 
 
 def find(wanted: str, run: Path) -> Path:

@@ -20,7 +20,7 @@ from remote import checkpoint, evaluators, evidence
 from remote.config import PretrainConfig, load_config
 from remote.dataset.batches import Batch
 from remote.dataset.layout import DatasetError
-from remote.dataset.prefetch import prefetched
+from remote.dataset.loader import Loader
 from remote.evaluation import Stopped, evaluate
 from remote.evidence import Watchdog
 from remote.machine import look, require_kernels
@@ -81,7 +81,7 @@ def main(argv: list[str] | None = None) -> int:
 def check(config: PretrainConfig, plan: Plan, ranks: Ranks) -> None:
     evaluators.make(config.evaluators, _evaluated_data(config))
     if config.load_checkpoint:
-        checkpoint.find(config.load_checkpoint, Path(config.checkpoint_path))
+        checkpoint.check(config)
     if ranks.first:
         print("\n".join(describe(config, plan, ranks)))
 
@@ -102,6 +102,11 @@ class Run:
         self._log_interval = config.log_interval or (10 if ranks.device.type == "cuda" else 1)
         self._saved_step = self._training.step if config.load_checkpoint else -1
         self._saved_s = time.monotonic()
+        self._loader = Loader(
+            lambda number: iteration_of(config, plan.train, number),
+            ranks.shard,
+            last=config.iterations,
+        )
         self._watchdog = Watchdog(60 * config.hang_minutes)
         self._report = Report(config, plan.total_steps, speaks=ranks.first)
 
@@ -111,6 +116,7 @@ class Run:
             log.info("\n".join(describe(config, self._plan, self._ranks)))
         with (
             contextlib.closing(self._report),
+            contextlib.closing(self._loader),
             self._watchdog.watching(),
             _on_sigterm(self._ask_to_stop),
         ):
@@ -134,27 +140,25 @@ class Run:
             self._report.event("finished", training.step)
 
     def _train_iteration(self) -> None:
-        training, config = self._training, self._config
-        iteration = iteration_of(config, self._plan.train, training.iteration)
-        counts = self._ranks.gather(len(iteration))
+        training = self._training
+        count, batches = self._loader.iteration(training.iteration, skip=training.batches_done)
+        counts = self._ranks.gather(count)
         if len(set(counts)) > 1:
             raise DatasetError(f"the ranks see different data: {counts} batches")
-        batches = iteration.batches(self._ranks.shard, skip=training.batches_done)
         self._report.begin(training.step)
-        with contextlib.closing(prefetched(batches)) as ready:
-            for batch in ready:
-                if training.step >= self._plan.total_steps:
-                    break
-                self._train_on(batch)
-                last = training.step == self._plan.total_steps
-                if training.step % self._log_interval == 0 or last:
-                    self._report_step()
-                asked = self._ranks.most(STOP if self._stop else SAVE if self._save_is_due() else 0)
-                if asked == STOP:
-                    self._stop = True
-                    break
-                if asked == SAVE:
-                    self._save()
+        for batch in batches:
+            if training.step >= self._plan.total_steps:
+                break
+            self._train_on(batch)
+            last = training.step == self._plan.total_steps
+            if training.step % self._log_interval == 0 or last:
+                self._report_step()
+            asked = self._ranks.most(STOP if self._stop else SAVE if self._save_is_due() else 0)
+            if asked == STOP:
+                self._stop = True
+                break
+            if asked == SAVE:
+                self._save()
 
     def _train_on(self, batch: Batch) -> None:
         try:

@@ -2,11 +2,13 @@
 
 import contextlib
 import json
+import multiprocessing
 import os
+import shutil
 import signal
 import socket
-import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,11 +23,9 @@ MODEL = ["arch=trm", "arch.hidden_size=16", "arch.num_heads=2", "arch.L_layers=1
 MODEL += ["arch.H_cycles=1", "arch.L_cycles=1", "arch.halt_max_steps=2", "arch.puzzle_emb_len=1"]
 RUN = ["global_batch_size=4", "epochs=2", "eval_interval=1", "lr=1e-2", "lr_warmup_steps=2"]
 ONE_THREAD = os.environ | {"OMP_NUM_THREADS": "1", "WANDB_MODE": "disabled"}
-RANKS = """
-import json, sys
-from remote.pretrain import main
-sys.exit(max(main(words) for words in json.loads(sys.argv[1])))
-"""
+# Processes that have torch loaded already: a rank starts in milliseconds, not in seconds.
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["tests.remote.runs"])
 
 
 @pytest.fixture(autouse=True)
@@ -46,36 +46,73 @@ def train(data: Path, run: Path, *more: str) -> None:
     assert pretrain(words(data, run, *more)) == 0
 
 
-def on_ranks(count: int, *runs: list[str]) -> None:
-    """The runs, one after the other, each on `count` processes that find each other."""
-    with ranked(count, *runs) as processes:
-        said = [process.communicate(timeout=120)[0] for process in processes]
-        assert [process.returncode for process in processes] == [0] * count, "\n".join(said)
+class Rank:
+    """A process that trains; what it says can be read as it comes."""
+
+    def __init__(self, words: list[str], place: dict[str, str]) -> None:
+        self._out = Path(tempfile.mkdtemp(prefix="rank")) / "out"
+        os.mkfifo(self._out)
+        self.process = FORKS.Process(target=_train_as_rank, args=(words, place, str(self._out)))
+        self.process.start()
+        self.said = self._out.open()
+
+    def signal(self, number: int) -> None:
+        os.kill(self.process.pid, number)
+
+    def until(self, start: str, times: int = 1) -> None:
+        """Reads on until so many lines have begun like this."""
+        lines = []
+        for line in self.said:
+            lines.append(line)
+            times -= line.startswith(start)
+            if times == 0:
+                return
+        raise AssertionError(f"it never said {start!r}: {''.join(lines)}")
+
+    def end(self) -> tuple[int | None, str]:
+        """Its exit status and what else it had to say, once it is over."""
+        rest = self.said.read()
+        self.process.join(60)
+        return self.process.exitcode, rest
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.join()
+        self.said.close()
+        shutil.rmtree(self._out.parent)
+
+
+def _train_as_rank(words: list[str], place: dict[str, str], out: str) -> None:
+    os.environ.update(place)
+    handle = os.open(out, os.O_WRONLY)
+    for descriptor in (1, 2):
+        os.dup2(handle, descriptor)
+    os.close(handle)
+    sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115
+    torch.set_num_threads(1)
+    sys.exit(pretrain(words))
 
 
 @contextlib.contextmanager
-def ranked(count: int, *runs: list[str]) -> Iterator[list[subprocess.Popen[str]]]:
-    """The processes of `on_ranks`, ended when this is left."""
+def ranked(count: int, words: list[str]) -> Iterator[list[Rank]]:
+    """So many processes that find each other; ended when this is left."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(count)}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-u", "-c", RANKS, json.dumps(runs)],
-            env=ONE_THREAD | place | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(count)
-    ]
-    try:
-        yield processes
-    finally:
-        for process in processes:
-            process.kill()
-            process.communicate()
+    place |= {"WANDB_MODE": "disabled"}
+    with contextlib.ExitStack() as stack:
+        ranks = []
+        for rank in map(str, range(count)):
+            ranks.append(Rank(words, place | {"RANK": rank, "LOCAL_RANK": rank}))
+            stack.callback(ranks[-1].close)
+        yield ranks
+
+
+def on_ranks(count: int, words: list[str]) -> None:
+    with ranked(count, words) as ranks:
+        ends = [rank.end() for rank in ranks]
+        assert [status for status, _ in ends] == [0] * count, "\n".join(said for _, said in ends)
 
 
 def metrics(run: Path, event: str) -> list[dict[str, Any]]:

@@ -151,8 +151,9 @@ def test_a_checkpoint_of_another_architecture_is_refused(
 ) -> None:
     other = words(small_set, tmp_path / "on", f"load_checkpoint={three_steps}", "ema=True")
     other = [*URM, *other[len(MODEL) :]] if word == "arch=urm" else [*other, word]
-    assert pretrain(other) == 2
-    assert message in capsys.readouterr().err
+    for more in ([], ["--check"]):
+        assert pretrain([*other, *more]) == 2
+        assert message in capsys.readouterr().err
 
 
 def test_a_setting_that_no_weight_depends_on_is_mentioned(

@@ -132,12 +132,10 @@ def test_a_process_whose_peer_hangs_says_where_it_waits_and_ends(
 ) -> None:
     run = words(small_set, tmp_path / "run", "epochs=9999", "hang_minutes=0.05", *NO_EVALUATION)
     with ranked(2, run) as (first, second):
-        for line in first.stdout:
-            if line.startswith("step 2/"):
-                break
-        second.send_signal(signal.SIGSTOP)
-        said = first.stdout.read()
-        assert first.wait(60) == HUNG
+        first.until("step 2/")
+        second.signal(signal.SIGSTOP)
+        status, said = first.end()
+    assert status == HUNG
     assert "nothing has happened for" in said
     assert "remote/ranks.py" in said
 

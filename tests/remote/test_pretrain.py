@@ -11,7 +11,17 @@ import pytest
 import torch
 
 from remote.pretrain import main as pretrain
-from tests.remote.runs import ONE_THREAD, metrics, quiet, shared, weights, words
+from tests.remote.runs import (
+    ONE_THREAD,
+    losses,
+    metrics,
+    on_ranks,
+    quiet,
+    shared,
+    train,
+    weights,
+    words,
+)
 
 __all__ = ["quiet"]
 
@@ -43,6 +53,19 @@ def test_the_checkpoint_is_written_before_the_evaluation(small_set: Path, tmp_pa
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     events = [json.loads(line)["event"] for line in lines]
     assert [e for e in events if e != "step"] == ["checkpoint", "eval"] * 2 + ["finished"]
+
+
+def test_two_processes_train_and_evaluate_as_one_does(small_set: Path, tmp_path: Path) -> None:
+    """The same losses, metrics and submission; rows explore, the puzzle table is in two parts."""
+    settings = ("arch.halt_exploration_prob=0.5", "epochs=1", "max_steps=3", "ema=True")
+    train(small_set, tmp_path / "one", *settings)
+    on_ranks(2, words(small_set, tmp_path / "two", *settings))
+    assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=1e-5)
+    ours, theirs = (metrics(tmp_path / run, "eval")[0] for run in ("two", "one"))
+    assert ours["all/count"] == theirs["all/count"]
+    assert ours["all/lm_loss"] == pytest.approx(theirs["all/lm_loss"], rel=1e-4)
+    name = "evaluator_ARC_step_3/submission.json"
+    assert (tmp_path / "two" / name).exists()
 
 
 def test_sigterm_saves_and_ends_with_0_and_sigusr1_shows_the_stack(

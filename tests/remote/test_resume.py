@@ -1,9 +1,6 @@
 """A run that was killed, or goes on elsewhere, is the run that never stopped."""
 
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +8,6 @@ import torch
 
 from remote.weights import TABLE
 from tests.remote.runs import (
-    ONE_THREAD,
     assert_same,
     everything,
     losses,
@@ -19,6 +15,7 @@ from tests.remote.runs import (
     of_rank,
     on_ranks,
     quiet,
+    ranked,
     train,
     weights,
     words,
@@ -47,24 +44,10 @@ def test_killed_with_9_and_resumed_it_is_the_uninterrupted_run_to_the_bit(
     """Weights, moments, average, random states, carry and position; in a step or while saving."""
     run = tmp_path / "run"
     every = "checkpoint_every_n_steps=2"
-    command = [sys.executable, "-u", "-m", "remote.pretrain"]
-    process = subprocess.Popen(
-        [*command, *words(small_set, run, *SETTINGS, every)],
-        env=ONE_THREAD,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        seen = 0
-        for line in process.stdout:
-            seen += line.startswith(sign)
-            if seen == (2 if sign == "saving " else 1):
-                break
-        process.send_signal(signal.SIGKILL)
-    finally:
-        process.kill()
-        process.communicate()
-    assert process.returncode == -signal.SIGKILL
+    with ranked(1, words(small_set, run, *SETTINGS, every)) as (rank,):
+        rank.until(sign, times=2 if sign == "saving " else 1)
+        rank.signal(signal.SIGKILL)
+        assert rank.end()[0] == -signal.SIGKILL
     train(small_set, run, *SETTINGS, every, "load_checkpoint=latest")
     assert not list(run.glob("*.tmp"))
     assert_same(everything(run, 6), everything(whole, 6))
@@ -88,14 +71,15 @@ def test_any_number_of_ranks_trains_the_same_and_takes_over_from_any_other(
     whole: Path, small_set: Path, tmp_path: Path
 ) -> None:
     """1, 2 and 4 processes, each from the start and from another's second step."""
-    (tmp_path / "four").mkdir()
 
     def settings(name: str, start: Path | None = None) -> list[str]:
         more = [f"load_checkpoint={start / 'step_2'}"] if start else ["checkpoint_every_n_steps=2"]
         return words(small_set, tmp_path / name, *SETTINGS, *more)
 
-    on_ranks(2, settings("2"), settings("1 to 2", whole))
-    on_ranks(4, settings("4"), settings("2 to 4", tmp_path / "2"))
+    on_ranks(2, settings("2"))
+    on_ranks(2, settings("1 to 2", whole))
+    on_ranks(4, settings("4"))
+    on_ranks(4, settings("2 to 4", tmp_path / "2"))
     train(small_set, tmp_path / "2 to 1", *SETTINGS, f"load_checkpoint={tmp_path / '2' / 'step_2'}")
     train(small_set, tmp_path / "4 to 1", *SETTINGS, f"load_checkpoint={tmp_path / '4' / 'step_2'}")
     expected, final = losses(whole), weights(whole, 6)
@@ -127,19 +111,11 @@ def test_another_batch_size_goes_on_with_the_weights_and_says_what_starts_anew(
 def test_a_sigterm_in_an_evaluation_saves_too(small_set: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     settings = ("arch.halt_max_steps=16", "epochs=1000", "checkpoint_every_eval=False")
-    command = [sys.executable, "-u", "-m", "remote.pretrain", *words(small_set, run, *settings)]
-    process = subprocess.Popen(command, env=ONE_THREAD, stdout=subprocess.PIPE, text=True)
-    try:
-        steps = 0
-        for line in process.stdout:
-            steps += line.startswith("step ")
-            if steps == steps_of_an_epoch(small_set):
-                os.kill(process.pid, signal.SIGTERM)
-                break
-        process.communicate(timeout=60)
-    finally:
-        process.kill()
-    assert process.returncode == 0
+    with ranked(1, words(small_set, run, *settings)) as (rank,):
+        rank.until("step ", times=steps_of_an_epoch(small_set))
+        rank.signal(signal.SIGTERM)
+        status, said = rank.end()
+    assert status == 0, said
     assert (run / f"step_{metrics(run, 'stopped')[0]['step']}").is_dir()
 
 
