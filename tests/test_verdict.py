@@ -45,6 +45,10 @@ torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
 train.py FAILED
   exitcode  : 1 (pid: 4242)
 """
+OWN_WATCHDOG = """\
+pretrain: nothing has happened for 901 s since: evaluation at step 7. Every thread is shown below; \
+the process ends, load_checkpoint=latest goes on from the last checkpoint.
+"""
 NO_CUDA_HOME = (
     "OSError: CUDA_HOME environment variable is not set. Please set it to your CUDA install root."
 )
@@ -61,7 +65,9 @@ WORKER_BUS = (
         ("gpu-memory", CUDA_OOM),
         ("gpu-memory", CUDA_OOM + WATCHDOG),  # the others only wait for the one that died
         ("gpu-memory", NCCL_MEMORY),
+        ("gpu-memory", "out of memory: 192 rows on NVIDIA H100 with 79.1 GiB, of which 5.1 GiB"),
         ("nccl-timeout", WATCHDOG),
+        ("watchdog", OWN_WATCHDOG + "[rank1]: RuntimeError: Connection closed by peer"),
         ("nccl-error", NCCL_MEMORY.replace("Cuda failure 2 'out of memory'", "")),
         ("shared-memory", WORKER_BUS),
         ("shared-memory", "Bus error (core dumped)"),
@@ -115,6 +121,7 @@ def test_the_log_of_a_failed_training_tells_why(cause: str, log: str) -> None:
         ("there is no CUDA_HOME.", NO_CUDA_HOME),
         ("einops.layers", "ModuleNotFoundError: No module named 'einops.layers'"),
         ("KeyError: 'puzzle_emb'", CHILD_FAILED),
+        ("since: evaluation at step 7.", OWN_WATCHDOG),
         ("/workspace/data", "PermissionError: [Errno 13] Permission denied: '/workspace/data'"),
     ],
 )

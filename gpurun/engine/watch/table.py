@@ -9,9 +9,14 @@ from gpurun.engine.watch.stalls import LATE_CURE, STALLS
 from gpurun.engine.watch.verdict import Row
 
 SHM = (
-    r"[Bb]us error|\(SIGBUS\) received|out of shared memory|unable to write to file </torch_"
+    r"[Bb]us error|\(SIGBUS\) received|out of shared memory"
+    r"|unable to (?:write to file|open shared memory object|resize file) </torch_"
     r"|No space left on device.{0,200}(?:/dev/shm|torch_\d)"
     r"|(?:/dev/shm|torch_\d).{0,200}No space left on device"
+)
+GPU_MEMORY = (
+    r"CUDA out of memory|CUDA error: out of memory|Cuda failure \d+ 'out of memory'"
+    r"|out of memory: \d+ rows on"  # our own trainer, which names the rows that fit
 )
 BACKEND = (
     r"No module named '(?P<what>adam_atan2_backend)'"
@@ -63,7 +68,7 @@ TABLE: tuple[Row, ...] = (
     Row(
         "gpu-memory",
         "the log says `CUDA out of memory`",
-        f.in_log(r"CUDA out of memory|CUDA error: out of memory|Cuda failure \d+ 'out of memory'"),
+        f.in_log(GPU_MEMORY),
         "A GPU ran out of memory.",
         "Use a smaller batch per GPU or more GPUs; against fragments, set "
         "PYTORCH_CUDA_ALLOC_CONF: expandable_segments:True under `env`.",
@@ -152,6 +157,14 @@ TABLE: tuple[Row, ...] = (
         "NCCL, which moves data between the GPUs, failed.",
         "Set NCCL_DEBUG: INFO under `env` and look at its last error; if it names a GPU or link, "
         "use another box.",
+    ),
+    Row(
+        "watchdog",
+        "the log says that our trainer's own watchdog has ended it",
+        f.in_log(r"nothing has happened for \d+ s since: (?P<doing>[^\n]{1,200}?)\. Every thread"),
+        "The training ended itself, for nothing had happened since: {doing}.",
+        "Its stacks are in `gpurun logs RUN`; if that takes so long by design, raise its "
+        "hang_minutes.",
     ),
     Row(
         "port-in-use",
