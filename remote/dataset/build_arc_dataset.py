@@ -36,8 +36,15 @@ def main(argv: list[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:
         build(arguments)
-    except (SourceError, ValueError, OSError) as error:
+    except (SourceError, ValueError) as error:
         print(f"build_arc_dataset: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(
+            f"build_arc_dataset: building {arguments.output_dir} failed, nothing is left of it:"
+            f" {error}. Make room, choose another --output-dir, or use --format compact",
+            file=sys.stderr,
+        )
         return 2
     return 0
 

@@ -4,7 +4,7 @@ import io
 import json
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -98,6 +98,9 @@ def _write_side_by_side(directory: Path, arrays: dict[str, Rows], what: str) -> 
             for path, rows in arrays.items()
         }
         try:
+            ended, _ = wait(written.values(), return_when=FIRST_EXCEPTION)
+            for future in ended:
+                future.result()
             return {path: future.result() for path, future in written.items()}
         finally:
             cancelled.set()

@@ -105,6 +105,19 @@ def audited(event: str, paths: list[Path]) -> Iterator[None]:
         listening = False
 
 
+def test_a_write_that_fails_is_said_and_leaves_nothing(wheels: Path, tmp_path: Path) -> None:
+    build = subprocess.run(
+        ["sh", "-c", 'ulimit -f 2000; exec "$@"', "sh", *command(wheels, tmp_path / "arc", "npy")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert build.returncode == 2
+    assert f"building {tmp_path}/arc failed, nothing is left of it: [Errno 27]" in build.stderr
+    assert "encode test" not in build.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_running_build_is_not_taken_for_an_abandoned_one(
     build_from_pypi: Callable[..., int], wheels: Path, tmp_path: Path
 ) -> None:
