@@ -218,6 +218,8 @@ def test_alone_it_prints_one_line_and_ends_its_boxes_when_it_is_ended() -> None:
         assert listed["tail_s"]["set"] == {"seconds": 60}
         assert listed["tail_s"]["sentence"].endswith("DELETE.")
         assert http.post(faults, json={"name": "nonsense"}).status_code == 400
+        nowhere = http.post(faults, json={"name": "html", "endpoint": "buy"})
+        assert "vast has no endpoint 'buy': it has audit, bid, " in nowhere.json()["error"]
         cleared = http.delete(faults, params={"name": "tail_s"}).json()["faults"]
         assert all(fault["set"] is None for fault in cleared)
     assert process.returncode == 0

@@ -346,6 +346,17 @@ def test_an_exhausted_credit_stops_everything_and_storage_bills_on(boxes: StubBo
         assert renter.create().json()["error"] == "insufficient_credit"
 
 
+def test_a_rental_ends_with_the_offer_of_its_host(renter: Renter, vast: Cloud) -> None:
+    [offer] = renter.search(duration={"lt": 7200})
+    number = renter.create(offer["id"]).json()["new_contract"]
+    vast.advance(3600)
+    row = renter.show(number)
+    assert (row["actual_status"], row["end_date"]) == ("exited", START.timestamp() + 3600)
+    assert "has ended" in renter.put(number, state="running").json()["msg"]
+    vast.advance(2 * 86400)
+    assert renter.show(number) is None
+
+
 def test_every_answer_bears_the_clouds_own_date(renter: Renter, vast: Cloud) -> None:
     vast.advance(86400)
     assert renter.http.get("/gpu_names/unique/").headers["date"] == "Sun, 22 Nov 2026 12:20:00 GMT"

@@ -80,6 +80,12 @@ ACCOUNT = (
         BOTH,
         "The credit is gone: no purchase; Vast stops every instance, Prime deletes every pod.",
     ),
+    Fault(
+        "autobilling",
+        VAST,
+        "The account has a card and tops its credit up below this many dollars.",
+        (("below_usd", 10),),
+    ),
     Fault("rate_limits", VAST, "The documented minimum intervals are enforced.", (("factor", 1),)),
     Fault(
         "instance_limit",
@@ -226,7 +232,7 @@ LIFE = (
     Fault(
         "outbid",
         BOTH,
-        "Stopped in favour of a higher bid; Prime's how: STOPPED, TERMINATED or absent.",
+        "Stopped in favour of a higher bid; at Prime, how is STOPPED or TERMINATED.",
         (*INSTANCE, ("how", "STOPPED")),
         "running",
     ),

@@ -69,7 +69,10 @@ def show_meter(world: World, body: dict[str, Any]) -> Any:
 
 
 def show_faults(world: World, body: dict[str, Any]) -> Any:
-    """Every knob with its sentence and parameters; `set` holds the values of those in force."""
+    """Every knob with its sentence and parameters; `set` holds the values of those in force.
+
+    `endpoints` are the words that a knob's `endpoint` can be.
+    """
     shown = []
     for fault in world.knobs.faults.values():
         setting = world.knobs.get(fault.name)
@@ -81,7 +84,7 @@ def show_faults(world: World, body: dict[str, Any]) -> Any:
                 "set": setting and setting.values,
             }
         )
-    return {"faults": shown}
+    return {"faults": shown, "endpoints": sorted(world.endpoints)}
 
 
 def set_fault(world: World, body: dict[str, Any]) -> Any:

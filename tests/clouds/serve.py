@@ -116,12 +116,10 @@ def _listener(port: int) -> socket.socket:
 
 def _server(world: World, provider: str) -> uvicorn.Server:
     parts, lines = PROVIDERS[provider], Lines()
-    app = Starlette(
-        routes=[
-            *meter_calls.routes(world),
-            *routes(world, lines, parts.endpoints(), parts.too_frequent),
-        ]
-    )
+    endpoints = parts.endpoints()
+    world.endpoints = frozenset(endpoint.word for endpoint in endpoints)
+    api = routes(world, lines, endpoints, parts.too_frequent)
+    app = Starlette(routes=[*meter_calls.routes(world), *api])
     app.router.redirect_slashes = False
     return uvicorn.Server(
         uvicorn.Config(

@@ -113,14 +113,17 @@ class Lines:
 
 
 def routes(
-    world: World, lines: Lines, endpoints: Sequence[Endpoint], no_room: Callable[[Setting], Reply]
+    world: World,
+    lines: Lines,
+    endpoints: Sequence[Endpoint],
+    too_frequent: Callable[[Setting], Reply],
 ) -> list[Route]:
-    """The endpoints as Starlette's routes; `no_room` words the provider's 429."""
+    """The endpoints as Starlette's routes; `too_frequent` words its 429."""
 
     def route(endpoint: Endpoint) -> Route:
         async def serve(request: Request) -> Response:
             try:
-                reply = await _answer(world, endpoint, await _call(request), no_room)
+                reply = await _answer(world, endpoint, await _call(request), too_frequent)
             except Cut:
                 lines.cut(request)
                 return Response(status_code=500)  # never arrives
@@ -134,7 +137,7 @@ def routes(
 
 
 async def _answer(
-    world: World, endpoint: Endpoint, call: Call, no_room: Callable[[Setting], Reply]
+    world: World, endpoint: Endpoint, call: Call, too_frequent: Callable[[Setting], Reply]
 ) -> Reply:
     def handle() -> Reply:
         with world.lock:
@@ -144,16 +147,16 @@ async def _answer(
             except Refusal as refusal:
                 return refusal.reply
 
-    early = await _meddle(world, endpoint.word, "before", no_room)
+    early = await _meddle(world, endpoint.word, "before", too_frequent)
     if early is not None:
         return early
     reply = await run_in_threadpool(handle)
-    late = await _meddle(world, endpoint.word, "after", no_room)
+    late = await _meddle(world, endpoint.word, "after", too_frequent)
     return reply if late is None else late
 
 
 async def _meddle(
-    world: World, word: str, when: str, no_room: Callable[[Setting], Reply]
+    world: World, word: str, when: str, too_frequent: Callable[[Setting], Reply]
 ) -> Reply | None:
     """What goes wrong on the wire before, or after, a request has its effect."""
 
@@ -177,7 +180,7 @@ async def _meddle(
     if hit("answer_lost"):
         raise Cut
     if setting := hit("rate_limited"):
-        return no_room(setting)
+        return too_frequent(setting)
     if setting := hit("server_error"):
         return broken(setting["status"], setting["body"])
     if hit("html"):

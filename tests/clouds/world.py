@@ -89,6 +89,7 @@ class World:
         self.deposited_usd = credit_usd
         self.rentals: list[Any] = []
         self.api_port = 0
+        self.endpoints: frozenset[str] = frozenset()  # the words that knobs have for them
         self.broken: BaseException | None = None
         self._workers = ThreadPoolExecutor(max_workers=4, thread_name_prefix="machines")
         self._exhaustion: Event | None = None
@@ -113,6 +114,10 @@ class World:
     # Knobs.
 
     def set_fault(self, name: str, values: Mapping[str, Any]) -> None:
+        endpoint = values.get("endpoint")
+        if endpoint is not None and endpoint not in self.endpoints:
+            known = ", ".join(sorted(self.endpoints))
+            raise ValueError(f"{self.provider} has no endpoint {endpoint!r}: it has {known}")
         setting = self.knobs.set(name, values)
         for rental in list(self.rentals):
             self._plan(rental, setting, since=self.now)

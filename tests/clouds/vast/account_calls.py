@@ -32,6 +32,7 @@ def gpu_types(world: VastWorld, call: Call) -> Reply:
 def user(world: VastWorld, call: Call) -> Reply:
     key = world.authorize(call, "user_read")
     credit = Decimal(50) if key.other_account else world.credit_usd
+    card = world.knobs.get("autobilling")
     return Reply(
         {
             "id": OTHER_USER_ID if key.other_account else USER_ID,
@@ -41,9 +42,9 @@ def user(world: VastWorld, call: Call) -> Reply:
             "balance": Decimal(0),
             "balance_threshold": Decimal(0),
             "balance_threshold_enabled": False,
-            "autobill_threshold": None,
-            "autobill_amount": None,
-            "has_billing": False,
+            "autobill_threshold": card["below_usd"] if card else None,
+            "autobill_amount": 5 * card["below_usd"] if card else None,
+            "has_billing": card is not None,
             "can_pay": True,
             "email_verified": True,
             "host_agreement_accepted": False,

@@ -39,10 +39,16 @@ class Instance(Rental):
     addresses: dict[str, Any] = field(default_factory=dict)
     ran_since: datetime | None = None
     outbid: bool = False
+    expired: bool = False  # its host's offer has ended: it cannot start again
 
     @property
     def shown(self) -> str | None:
         return self.word or self.status
+
+    @property
+    def ends_at(self) -> datetime:
+        """When its host's offer ends, fixed when it was rented."""
+        return self.made_at + timedelta(seconds=self.machine_offered.duration_s)
 
     @property
     def stopped(self) -> bool:
@@ -77,7 +83,7 @@ def row(instance: Instance, now: datetime) -> dict[str, Any]:
     machine, chip = instance.machine_offered, instance.machine_offered.chip
     running = instance.status == "running"
     storage, gpu = instance.storage_rate, instance.gpu_rate
-    end = instance.made_at + timedelta(seconds=machine.duration_s)
+    end = instance.ends_at
     up_s = (now - instance.ran_since).total_seconds() if instance.ran_since and running else 0.0
     return {
         "id": int(instance.id),

@@ -233,6 +233,8 @@ def _change_state(world: VastWorld, instance: Instance, wanted: Any) -> Reply:
         return Reply({"success": True})
     if world.credit_usd <= 0:
         raise refuse(400, "insufficient_credit", "Your account lacks credit.")
+    if instance.expired:
+        raise refuse(400, "invalid_args", "error 400/3612: the rental has ended.")
     queued = world.knobs.get("start_queued")
     if queued is None:
         world.resume(instance)

@@ -23,7 +23,7 @@ from tests.clouds.vast.account import (
     wrong_key,
 )
 from tests.clouds.vast.instance import CLOSED_PORT, SSH_PORT, Instance
-from tests.clouds.vast.machines import Machine
+from tests.clouds.vast.machines import DAY_S, Machine
 from tests.clouds.vast.schedule import Job
 from tests.clouds.vast.search import Ask
 from tests.clouds.wire import Call
@@ -115,6 +115,7 @@ class VastWorld(World):
         self.change(instance, None)
         self.make_machine(instance)
         self._plan_boot(instance)
+        self.timeline.at(instance.ends_at, lambda: self._expire(instance))
 
     def change(
         self,
@@ -146,7 +147,7 @@ class VastWorld(World):
 
     def resume(self, instance: Instance) -> None:
         """Start what was stopped."""
-        if not instance.alive or not instance.stopped:
+        if not instance.alive or not instance.stopped or instance.expired:
             return
         instance.outbid = False
         self.change(instance, "loading", intended="running", allocated="running")
@@ -169,6 +170,18 @@ class VastWorld(World):
     def destroy(self, instance: Instance) -> None:
         self.end(instance)
         self.put_on_offer(instance.machine_offered)
+
+    def _expire(self, instance: Instance) -> None:
+        """Its host's offer ends: it stops for good, and is deleted two days later."""
+
+        def delete() -> None:
+            if instance.alive:
+                self.destroy(instance)
+
+        if instance.alive and not instance.expired:
+            instance.expired = True
+            self.stop(instance, "exited")
+            self.timeline.after(2 * DAY_S, delete)
 
     def _plan_boot(self, instance: Instance) -> None:
         slow, stuck = self.knobs.get("boot_s"), self.knobs.get("stuck")
