@@ -75,7 +75,7 @@ def gather(
     Stacks are taken of what still runs: of a training that hangs or idles.
     """
     with suppress(OSError):
-        (into / DUMPS).mkdir(parents=True, exist_ok=True)
+        into.mkdir(parents=True, exist_ok=True)
     until_s = clock.boot_s() + within_s
     said = asdict(failed) | {"gpus": asdict(gpus) if gpus else None}
     _write(into / "end.json", json.dumps(said, indent=1))
@@ -143,6 +143,7 @@ def _fetch_dumps(shell: Shell, into: Path, said: str) -> None:
     names: Sequence[str] = _DUMP.findall(said)[:MOST_DUMPS]
     for name in dict.fromkeys(names):
         with suppress(OSError):
+            (into / DUMPS).mkdir(exist_ok=True)
             shell.get(f"{KEEP}/evidence/{name}", into / DUMPS / name)
 
 
