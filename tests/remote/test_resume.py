@@ -30,21 +30,34 @@ FEW_ROUNDINGS = {"rtol": 1e-3, "atol": 1e-4}  # atan2 of tiny gradients magnifie
 
 
 @pytest.fixture(scope="module")
-def whole(small_set: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    run = tmp_path_factory.mktemp("whole") / "run"
+def start(small_set: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Weights that halt at once: only rows that explore go on, so rows are of all ages."""
+    directory = tmp_path_factory.mktemp("start")
     torch.set_num_threads(1)
-    train(small_set, run, *SETTINGS, "checkpoint_every_n_steps=2")
+    train(small_set, directory / "run", *SETTINGS, "max_steps=1")
+    eager = weights(directory / "run", 1)
+    eager["model.inner.q_head.bias"].fill_(3.0)
+    torch.save(eager, directory / "step_0")
+    return f"load_checkpoint={directory / 'step_0'}"
+
+
+@pytest.fixture(scope="module")
+def whole(small_set: Path, start: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("whole") / "run"
+    train(small_set, run, *SETTINGS, start, "checkpoint_every_n_steps=2")
+    ages = [of_rank(run, step)["carry"]["steps"].tolist() for step in (2, 4, 6)]
+    assert max(len(set(row)) for row in ages) > 1
     return run
 
 
 @pytest.mark.parametrize("sign", ["step 3/", "saving "])
 def test_killed_with_9_and_resumed_it_is_the_uninterrupted_run_to_the_bit(
-    sign: str, whole: Path, small_set: Path, tmp_path: Path
+    sign: str, start: str, whole: Path, small_set: Path, tmp_path: Path
 ) -> None:
     """Weights, moments, average, random states, carry and position; in a step or while saving."""
     run = tmp_path / "run"
     every = "checkpoint_every_n_steps=2"
-    with ranked(1, words(small_set, run, *SETTINGS, every)) as (rank,):
+    with ranked(1, words(small_set, run, *SETTINGS, every, start)) as (rank,):
         rank.until(sign, times=2 if sign == "saving " else 1)
         rank.signal(signal.SIGKILL)
         assert rank.end()[0] == -signal.SIGKILL
@@ -56,9 +69,10 @@ def test_killed_with_9_and_resumed_it_is_the_uninterrupted_run_to_the_bit(
 
 
 def test_reports_of_several_steps_go_on_across_a_resume(
-    whole: Path, small_set: Path, tmp_path: Path
+    start: str, whole: Path, small_set: Path, tmp_path: Path
 ) -> None:
-    train(small_set, tmp_path / "first", *SETTINGS, "log_interval=4", "checkpoint_every_n_steps=2")
+    first = (start, "log_interval=4", "checkpoint_every_n_steps=2")
+    train(small_set, tmp_path / "first", *SETTINGS, *first)
     more = ("log_interval=4", f"load_checkpoint={tmp_path / 'first' / 'step_2'}")
     train(small_set, tmp_path / "on", *SETTINGS, *more)
     each = losses(whole)
@@ -68,12 +82,13 @@ def test_reports_of_several_steps_go_on_across_a_resume(
 
 
 def test_any_number_of_ranks_trains_the_same_and_takes_over_from_any_other(
-    whole: Path, small_set: Path, tmp_path: Path
+    start: str, whole: Path, small_set: Path, tmp_path: Path
 ) -> None:
     """1, 2 and 4 processes, each from the start and from another's second step."""
 
-    def settings(name: str, start: Path | None = None) -> list[str]:
-        more = [f"load_checkpoint={start / 'step_2'}"] if start else ["checkpoint_every_n_steps=2"]
+    def settings(name: str, other: Path | None = None) -> list[str]:
+        begin = f"load_checkpoint={other / 'step_2'}" if other else start
+        more = (begin, "checkpoint_every_n_steps=2")
         return words(small_set, tmp_path / name, *SETTINGS, *more)
 
     on_ranks(2, settings("2"))
