@@ -25,6 +25,7 @@ from gpurun.provider import Login, Traits
 from gpurun.shell import UNKNOWN_OUTCOME, Result, Shell
 from provisioners import removal
 from provisioners.ssh import host
+from provisioners.ssh.fit import misfits
 from provisioners.ssh.survey import Survey
 
 ASK_S = 30.0
@@ -79,15 +80,11 @@ class Ssh:
         return f"{self._address[0]}:{self._address[1]}/{machine or 'no-machine-id'}"
 
     def offers(self, need: Need) -> Iterable[Offer]:
-        """The host, if it is free; NoOffer says who holds it or what its GPUs are busy with."""
+        """The host; NoOffer says why it does not fit, who holds it, or what its GPUs do."""
         seen = self._survey()
         gpu, count = self._gpu or seen.gpu_model, len(seen.gpus)
-        if need.gpu is not None and not (
-            gpu and _is_model(need.gpu, gpu, seen.gpus) and count >= need.gpu_count
-        ):
-            return []
-        if seen.disk_gb < need.disk_gb:
-            return []
+        if wrong := misfits(seen, need, self._gpu, self._gpu_count):
+            raise NoOffer(f"{self.name} is not what is needed: {'; '.join(wrong)}")
         if seen.held_by is not None:
             raise NoOffer(
                 f"{self.name} is held by {seen.held_by or 'a run that is just beginning'}"
@@ -219,11 +216,6 @@ class Ssh:
         if not _LABEL.fullmatch(instance_id):
             raise ProviderError(f"{self.name}: {instance_id!r} is not the id of a run")
         return instance_id
-
-
-def _is_model(wanted: str, offered: str, gpus: tuple[str, ...]) -> bool:
-    """`H100` is every H100; the names are those of nvidia-smi, or the setting's."""
-    return all(wanted.lower() in f"{offered} {name}".lower() for name in gpus)
 
 
 def _until(seen: Survey) -> str:

@@ -38,6 +38,7 @@ if [ -d {MARKER} ]; then
   echo "facts $(cat {MARKER}/facts 2>/dev/null | tr '\\n' ' ')"
 fi
 if command -v nvidia-smi >/dev/null; then
+  echo "smi yes"
   nvidia-smi --query-gpu=name,memory.total --format=csv,noheader,nounits 2>&1 | sed 's/^/gpu /'
   nvidia-smi --query-compute-apps=pid,process_name --format=csv,noheader 2>/dev/null \\
     | sed 's/^/busy /'

@@ -13,7 +13,9 @@ class Survey:
     cpus: int
     memory_gb: int
     disk_gb: int
+    has_smi: bool  # nvidia-smi is there
     gpus: tuple[str, ...]  # the names of nvidia-smi
+    trouble: tuple[str, ...]  # what else it says
     busy: tuple[str, ...]  # processes on the GPUs
     held_by: str | None
     created_at: datetime | None
@@ -34,11 +36,13 @@ class Survey:
     @classmethod
     def of(cls, output: str) -> "Survey":
         said: dict[str, str] = {}
-        gpus, busy = list[str](), list[str]()
+        gpus, trouble, busy = list[str](), list[str](), list[str]()
         for line in output.splitlines():
             key, _, value = line.partition(" ")
             if key == "gpu" and (parts := value.rpartition(", "))[2].strip().isdigit():
                 gpus.append(parts[0])
+            elif key == "gpu":
+                trouble += [value.strip()] if value.strip() else []
             elif key == "busy" and value:
                 busy.append(value)
             else:
@@ -50,7 +54,9 @@ class Survey:
             cpus=_whole(said.get("cpus")),
             memory_gb=_whole(said.get("memory_kb")) * 1024 // 10**9,
             disk_gb=_whole(said.get("disk_kb")) * 1024 // 10**9,
+            has_smi="smi" in said,
             gpus=tuple(gpus),
+            trouble=tuple(trouble),
             busy=tuple(busy),
             held_by=said.get("held"),
             created_at=_moment(facts[0]),

@@ -1,7 +1,7 @@
 """One host as a provider: it is shared by nobody, and what is ended on it is the run's alone."""
 
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,6 +37,12 @@ class TestContract(ProvisionerContract):
         names = {offer.provider for offer in cloud.offers(NEED)}
         self.rent(cloud)
         assert names | {row.provider for row in cloud.instances()} == {cloud.name}
+
+    def impossible_offers(self, cloud: Provisioner) -> Iterable[object]:
+        """It is one machine: why it does not fit is worth more than an empty list."""
+        with pytest.raises(NoOffer, match="is not what is needed: it has 4 GPUs"):
+            super().impossible_offers(cloud)
+        return []
 
     def test_two_boxes_are_two_rows(self, cloud: Provisioner) -> None:
         wanted = order(cloud, OTHER_LABEL)
@@ -105,8 +111,20 @@ def test_gpus_that_are_busy_are_not_offered(host: Box, cloud: Ssh) -> None:
 def test_gpus_are_offered_by_model_and_count(cloud: Ssh) -> None:
     [offer] = cloud.offers(H100X4)
     assert (offer.gpu, offer.gpu_count) == ("H100 80GB HBM3", 4)
-    assert not list(cloud.offers(replace(H100X4, gpu_count=8)))
-    assert not list(cloud.offers(replace(H100X4, gpu="A100")))
+    with pytest.raises(NoOffer, match=r"it has 4 GPUs, need.gpu_count is 8"):
+        cloud.offers(replace(H100X4, gpu_count=8))
+    with pytest.raises(NoOffer, match=r"it has 4x NVIDIA H100 80GB HBM3, need.gpu is A100"):
+        cloud.offers(replace(H100X4, gpu="A100"))
+    assert list(cloud.offers(replace(H100X4, gpu="H100 SXM")))  # accept tells the form
+
+
+def test_a_host_with_fewer_gpus_than_its_owner_says_is_not_offered(
+    host: Box, ssh_to: Callable[..., Ssh]
+) -> None:
+    cloud = ssh_to(host, gpu_count=8)
+    with pytest.raises(NoOffer, match=r"it has 4 GPUs, ssh_hosts says 8"):
+        cloud.offers(H100X4)
+    assert list(cloud.offers(NEED))
 
 
 def test_the_account_is_the_hosts_own(host: Box, cloud: Ssh, ssh_to: Callable[..., Ssh]) -> None:
@@ -136,15 +154,17 @@ def test_all_that_the_run_started_is_ended_and_nothing_else(
 
 
 def test_in_a_cgroup_even_what_cleared_its_environment_is_ended(
-    host: Box, cloud: Ssh, tmp_path: Path
+    ssh_to: Callable[..., Ssh], tmp_path: Path
 ) -> None:
-    host.sh("mount -t cgroup2 none /sys/fs/cgroup")
-    label = cloud.create(order(cloud)).instance_id
-    assert shell_of(cloud, tmp_path).run("(env -i setsid sleep 1001 >&- 2>&- &)", timeout_s=10).ok
-    assert "sleep 1001" in host.sh("ps -eo args")
-    cloud.destroy(label)
-    assert "sleep 1001" not in host.sh("ps -eo args")
-    assert not (host.root / "sys/fs/cgroup" / label).exists()
+    with box(Shape(cgroups=True)) as host:
+        cloud = ssh_to(host)
+        label = cloud.create(order(cloud)).instance_id
+        shell = shell_of(cloud, tmp_path)
+        assert shell.run("(env -i setsid sleep 1001 >&- 2>&- &)", timeout_s=10).ok
+        assert "sleep 1001" in host.sh("ps -eo args")
+        cloud.destroy(label)
+        assert "sleep 1001" not in host.sh("ps -eo args")
+        assert not (host.root / "sys/fs/cgroup" / label).exists()
 
 
 def test_the_self_destroy_ends_the_run_but_keeps_its_files(
