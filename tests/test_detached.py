@@ -1,5 +1,7 @@
 """A command that outlives whoever launched it, seen by its marks alone."""
 
+import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,7 +9,10 @@ import pytest
 
 from gpurun.clock import Deadline
 from gpurun.engine.detached import Sight, exports, launch_text, look, tail_text, terminate_text
+from gpurun.provider import Login
+from gpurun.shell.fabric import FabricShell
 from gpurun.shell.local import LocalShell
+from tests.boxes import Shape, box
 
 
 @pytest.fixture
@@ -95,3 +100,33 @@ def test_secrets_are_read_once_and_the_file_is_gone(shell: LocalShell, tmp_path:
     launch(shell, 'printf %s "$TOKEN"', str(secrets))
     assert ended(shell).log == b"it's $HOME `x`"
     assert not secrets.exists()
+
+
+@pytest.mark.box
+def test_the_exit_code_is_told_though_the_command_has_filled_the_disk(tmp_path: Path) -> None:
+    with box(Shape(disk_mb=64)) as machine:
+        login = Login("full", "root", ((machine.host, machine.port),), "/workspace", machine.key)
+        shell = FabricShell(login, tmp_path)
+        launch_there = launch_text("train", "dd if=/dev/zero of=full bs=1M || exit 28")
+        assert shell.run(f"mkdir .gpurun; {launch_there}", timeout_s=20).ok
+        deadline = Deadline(20)
+        while (sight := look(shell, "train", 0, timeout_s=10)).exit_code is None:
+            assert not deadline.passed(), sight
+        assert sight.exit_code == 28
+        shell.close()
+
+
+def test_one_that_is_only_just_launched_is_not_taken_for_dead(shell: LocalShell) -> None:
+    """Its folder is there, its process not yet: a second launch waits, a look says nothing else."""
+    started = shell.root / ".gpurun" / "train.started"
+    started.mkdir(parents=True)
+    sight = look(shell, "train", 0, timeout_s=10, wait_s=0.2)
+    assert (sight.started, sight.exit_code, sight.log) == (True, None, b"")
+    second = threading.Thread(target=launch, args=(shell, "echo never"))
+    second.start()
+    second.join(0.5)
+    assert second.is_alive()
+    (started / "pid").write_text(f"{os.getpid()}\n")
+    second.join(10)
+    assert not second.is_alive()
+    (started / "pid").unlink()

@@ -1,7 +1,8 @@
 """A command launched once on a box, that nothing of ours has to outlive.
 
 `mkdir` makes the launch happen once; the exit code is written beside and renamed, so that it is
-whole or absent; the boot id tells "still running" from "the box was rebooted".
+whole or absent, into room that was taken before: the command may fill the disk.  The boot id tells
+"still running" from "the box was rebooted".
 """
 
 import base64
@@ -15,7 +16,9 @@ from gpurun.shell import Shell
 
 LOG_CHUNK_BYTES = 256 * 1024
 WAIT_STEP_S = 0.2
+LAUNCHED_WITHIN_S = 5
 SECTION = "gpurun-section"
+_CODE = "printf '%-3s\\n'"  # as long for one code as for another
 BOOT_ID = "cat /proc/sys/kernel/random/boot_id 2>/dev/null || echo none"
 
 
@@ -43,12 +46,18 @@ def launch_text(name: str, command: str, secrets_file: str = "") -> str:
         f"echo $$ > {at}.started/pid; trap : TERM\n"
         f"[ ! -f {ENV_FILE} ] || . ./{ENV_FILE}\n"
         f"[ ! -f {secrets} ] || {{ . {secrets}; rm -f {secrets}; }}\n"
+        f"{_CODE} - > {at}.tmp\n"
         f"(\n{command}\n)\n"
-        f"echo $? > {at}.tmp; mv {at}.tmp {at}.exit\n"
+        f"{_CODE} $? 1<> {at}.tmp; mv {at}.tmp {at}.exit\n"
     )
     python = "import os, sys; os.setsid(); os.execvp(sys.argv[1], sys.argv[1:])"
     return (
-        f"mkdir -p $(dirname {at}) $(dirname {log}); mkdir {at}.started 2>/dev/null || exit 0\n"
+        f"mkdir -p $(dirname {at}) $(dirname {log})\n"
+        f"if ! mkdir {at}.started 2>/dev/null; then\n"
+        # Whoever launches it may be about to: until then it would look like one that died.
+        f"n={LAUNCHED_WITHIN_S * 20}\n"
+        f'until [ -s {at}.started/pid ] || [ "$n" = 0 ]; do n=$((n - 1)); sleep 0.05; done\n'
+        "exit 0\nfi\n"
         f"({BOOT_ID}) > {at}.started/boot\n"
         f"inner={shlex.quote(inner)}\n"
         'if command -v setsid >/dev/null; then alone() { exec setsid sh -c "$1"; }\n'
@@ -77,13 +86,15 @@ def look(
     also = "".join(f"echo {SECTION} {key}; (\n{text}\n)\n" for key, text in sections.items())
     text = (
         f"[ -d {at}.started ] || {{ echo none; exit 0; }}\n"
-        f"{_wait_text(name, offset, wait_s)}"
-        f"echo started; cat {at}.exit 2>/dev/null || echo -\n"
+        f"{{\n{_wait_text(name, offset, wait_s)}"
+        f"echo started; code=; [ ! -e {at}.exit ] || read -r code < {at}.exit\n"
+        'echo "${code:--}"\n'
         f'kill -0 "$(cat {at}.started/pid)" 2>/dev/null && echo alive || echo dead\n'
         f'[ "$({BOOT_ID})" = "$(cat {at}.started/boot)" ] && echo same || echo rebooted\n'
         f"tail -c +{offset + 1} {log_of(name)} | head -c {LOG_CHUNK_BYTES}"
         " | base64 | tr -d '\\n'\n"
-        f"echo\n{also}"
+        # What a command substitution complains of would stand among the answers.
+        f"}} 2>/dev/null\necho\n{also}"
     )
     result = shell.run(text, timeout_s=timeout_s)
     lines = result.output.splitlines()
