@@ -111,7 +111,11 @@ class Driver:
         if self._phase() not in ("boot", "accept") or not self._may_rent:
             return False
         tried = {a.offer_id for a in ctx.journal.attempts.of_run(ctx.run.id)}
-        if all(offer.id in tried for offer in ctx.cloud.offers(need_of(ctx.recipe))):
+        try:
+            left = [o for o in ctx.cloud.offers(need_of(ctx.recipe)) if o.id not in tried]
+        except GpurunError:  # a host of ours is held by this very run: the misfit is the news
+            return False
+        if not left:
             return False
         self._say(f"{error}; trying the next offer")
         ctx.journal.endings.end_attempt(attempt.label, Ending.FAILED, str(error))
