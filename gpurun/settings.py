@@ -9,7 +9,7 @@ import os
 import re
 import stat
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
@@ -105,7 +105,7 @@ def load() -> Settings:
         _refuse_readable(path)
     _refuse_near_misses(os.environ)
     try:
-        return Settings(**written)
+        found = Settings(**written)
     except ValidationError as error:
         detail = error.errors(include_url=False)[0]
         loc = detail["loc"] or ("config.toml",)
@@ -118,6 +118,8 @@ def load() -> Settings:
         raise UsageError(f"{what} is {value}: {cure}") from None
     except SettingsError as error:  # a mapping in the environment that is not JSON
         raise UsageError(f"{shown(error)}: unset that GPURUN_ variable") from None
+    _refuse_twice(found.ssh_hosts, _line(path, text, "ssh_hosts"))
+    return found
 
 
 def load_for_ending() -> tuple[Settings, str]:
@@ -145,10 +147,18 @@ def _parsed(path: Path, text: str) -> dict[str, Any]:
 
 def _line(path: Path, text: str, key: str) -> str:
     """File and line of a key; tomllib does not tell, so the text is searched."""
-    pattern = re.compile(rf"""\s*\[?\s*["']?{re.escape(key)}["']?\s*[\].=]""")
+    pattern = re.compile(rf"""\s*\[*\s*["']?{re.escape(key)}["']?\s*[\].=]""")
     lines = (number for number, line in enumerate(text.splitlines(), 1) if pattern.match(line))
     number = next(lines, None)
     return f"{path}:{number}" if number else str(path)
+
+
+def _refuse_twice(hosts: Sequence[SshHost], where: str) -> None:
+    """The second entry of a host would never be looked at, its price neither."""
+    logins = [f"{host.user}@{host.host}:{host.port}" for host in hosts]
+    for login in logins:
+        if logins.count(login) > 1:
+            raise UsageError(f"{where}: ssh_hosts lists {login} twice: delete one of them")
 
 
 def _refuse_readable(path: Path) -> None:

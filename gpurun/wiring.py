@@ -51,10 +51,14 @@ def names(settings: "Settings") -> list[str]:
 
 
 def members(name: str, settings: "Settings") -> list[str]:
-    """`ssh` stands for each host of the settings; any other name for itself."""
-    if name != "ssh":
+    """`ssh` stands for each host of the settings, `ssh:host` for the login there; any other name
+    for itself.
+    """
+    if kind(name) != "ssh":
         return [name]
-    return [f"ssh:{known.user}@{known.host}:{known.port}" for known in settings.ssh_hosts]
+    if name == "ssh":
+        return [_name(known.user, known.host, known.port) for known in settings.ssh_hosts]
+    return [_name(*_login(name, settings))]
 
 
 def kind(name: str) -> str:
@@ -77,27 +81,40 @@ def _ssh(name: str, settings: "Settings", clock: Clock) -> Provisioner:
     from gpurun.shell.fabric import FabricShell
     from provisioners.ssh import Ssh
 
-    user, host, port = _address(name)
+    user, host, port = _login(name, settings)
     known_hosts = Places(settings.state_dir).known_hosts
     hosts = [
         one for one in settings.ssh_hosts if (one.user, one.host, one.port) == (user, host, port)
     ]
     details = hosts[0].model_dump(exclude={"host", "user", "port"}) if hosts else {}
-    canonical = f"ssh:{user}@{host}:{port}"
+    canonical = _name(user, host, port)
     return Ssh(canonical, user, (host, port), lambda to: FabricShell(to, known_hosts), **details)
 
 
-def _address(name: str) -> tuple[str, str, int]:
-    """`ssh:user@host:port` in its parts; user and port may be left out."""
+def _login(name: str, settings: "Settings") -> tuple[str, str, int]:
+    """User, host and port of `ssh:user@host:port`.
+
+    What is left out is that of the one host in the settings that fits, else root and 22.
+    """
     where = name.partition(":")[2]
     user, _, rest = where.rpartition("@")
-    host, _, port = rest.rpartition(":") if ":" in rest else (rest, "", "22")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+    host, _, port = rest.rpartition(":") if ":" in rest else (rest, "", "")
+    if not host or not (port or "22").isdecimal() or not 0 < int(port or 22) < 65536:
         raise UsageError(
             f"{name!r} does not name a host: write --host user@host:port, or list hosts as "
             "ssh_hosts in the settings"
         )
-    return user or "root", host.strip("[]"), int(port)
+    host = host.strip("[]")
+    listed = [
+        (one.user, one.host, one.port)
+        for one in settings.ssh_hosts
+        if one.host == host and user in ("", one.user) and port in ("", str(one.port))
+    ]
+    return listed[0] if len(listed) == 1 else (user or "root", host, int(port or 22))
+
+
+def _name(user: str, host: str, port: int) -> str:
+    return f"ssh:{user}@{host}:{port}"
 
 
 _BUILT_IN: dict[str, "Callable[[str, Settings, Clock], Provisioner]"] = {

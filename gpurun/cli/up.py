@@ -218,7 +218,7 @@ def _plan(
         except GpurunError as error:
             errors.append(error)
     if not plans:
-        raise errors[0]
+        raise type(errors[0])("\n".join(dict.fromkeys(str(error) for error in errors)))
     return min(plans, key=lambda plan: plan.offer.usd_per_hour)
 
 
