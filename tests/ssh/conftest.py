@@ -1,0 +1,56 @@
+"""Homes whose hosts are boxes, and the table of what happened to their runs."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.boxes import Box
+from tests.hosts import Hosts
+from tests.ssh import table
+
+Keep = Callable[[table.Row], None]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--table", action="store_true", help="print box shapes x faults at the end")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.box)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if not terminalreporter.config.getoption("table", False):
+        return
+    reports = [one for found in terminalreporter.stats.values() for one in found]
+    rows = [
+        row
+        for report in reports
+        if getattr(report, "when", "") == "call"
+        for row in table.kept(report.user_properties)
+    ]
+    terminalreporter.section("box shapes x faults")
+    terminalreporter.write(table.text(rows))
+
+
+@pytest.fixture
+def keep(request: pytest.FixtureRequest) -> Keep:
+    """Adds a row to the table."""
+    return table.keeping(request.node.user_properties)
+
+
+@pytest.fixture
+def hosts_of(tmp_path: Path) -> Iterator[Callable[..., Hosts]]:
+    """A home with these boxes for hosts; all that it started is ended."""
+    with ExitStack() as ending:
+
+        def made(*machines: Box) -> Hosts:
+            home = Hosts(tmp_path / "home", *machines)
+            ending.callback(home.close)
+            return home
+
+        yield made
