@@ -10,8 +10,13 @@ from remote.config import PretrainConfig, load_config
 from remote.speed import step_flops
 
 FUSE_MARGIN_MINUTES = 2
-RECIPES = {name: path for name, path, _ in bundled()}
+RECIPES = {name: path for name, path, _ in bundled() if "remote.pretrain" in Path(path).read_text()}
+LONG = [name for name in RECIPES if name != "smoke"]
 CASES = [(name, provider) for name in RECIPES for provider in ("vast", "local")]
+
+
+def test_there_are_long_runs() -> None:
+    assert LONG == ["trm-arc2-4xh100", "urm-arc1-8xh100", "urm-validation-5pct"]
 
 
 def loaded(name: str, provider: str = "vast") -> Recipe:
@@ -49,7 +54,7 @@ def test_the_highest_price_pays_for_the_whole_time(name: str) -> None:
     assert budget.max_usd_per_hour * hours <= budget.max_usd
 
 
-@pytest.mark.parametrize("name", [name for name in RECIPES if name != "smoke"])
+@pytest.mark.parametrize("name", LONG)
 def test_a_long_run_wants_a_smoke_on_the_same_image_and_torch(name: str) -> None:
     recipe, smoke = loaded(name), loaded("smoke")
     assert recipe.requires and recipe.requires.recipe == "smoke"
