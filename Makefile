@@ -31,6 +31,9 @@ wheel: $(VENV)/ready
 bench: $(VENV)/ready
 	$(BIN)/python -m benchmarks.cli
 	$(BIN)/python -m benchmarks.keeper
+	$(BIN)/python -m benchmarks.ssh
+	$(BIN)/python -m benchmarks.dataset
+	$(BIN)/python -m benchmarks.train
 
 # The pinned torch first, so that the range in pyproject.toml is met by the CPU build.
 $(VENV)/ready: pyproject.toml tests/debian-packages.txt

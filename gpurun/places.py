@@ -86,6 +86,10 @@ class Places:
     def run_dir(self, run_id: str) -> Path:
         return self.root / "runs" / _checked(run_id)
 
+    def cargo(self, run_id: str) -> Path:
+        """What a run ships, as it was when it was planned."""
+        return self.run_dir(run_id) / "cargo"
+
     def run_lock(self, run_id: str) -> Path:
         return self.root / "runs" / f"{_checked(run_id)}.lock"
 

@@ -63,6 +63,7 @@ class Settings(BaseSettings):
     local_usd_per_hour: Decimal = Field(default=Decimal(0), ge=0, allow_inf_nan=False)
     ssh_hosts: tuple[SshHost, ...] = ()
     torch_cpu_index: str = "https://download.pytorch.org/whl/cpu"  # empty: do not try it
+    leave_after_minutes: Decimal = Field(default=Decimal(5), ge=0, allow_inf_nan=False)
     late_collect_minutes: Decimal = Field(default=Decimal(2), ge=0, le=60, allow_inf_nan=False)
     keys: dict[str, SecretStr] = Field(default={}, repr=False)  # provider -> its API key
     secrets: dict[str, SecretStr] = Field(default={}, repr=False)  # for the recipes' `secrets:`

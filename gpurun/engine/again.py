@@ -9,7 +9,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from gpurun import bundle, keeper, spawn
+from gpurun import bundle, keeper, snapshot, spawn
 from gpurun.clock import Deadline
 from gpurun.engine.live import live_box
 from gpurun.engine.plan import refuse_what_is_not_built
@@ -38,6 +38,7 @@ def again(run_id: str, recipe: Recipe, recipe_dir: Path, settings: Settings) -> 
         )
     refuse_what_is_not_built(recipe)
     cargo = bundle.cargo(recipe, recipe_dir)
+    snapshot.keep(cargo, ctx.places.cargo(run_id))
     number = ctx.task + 1
     log = ctx.places.run_dir(run_id) / "train.log"
     with suppress(FileNotFoundError):

@@ -3,27 +3,39 @@
 import fnmatch
 import hashlib
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
-from gpurun import bundle, push
+from gpurun import push, ship, snapshot, wheels
 from gpurun.engine import accept, boxfiles, detached, steps
 from gpurun.engine.context import Context
 from gpurun.engine.steady import SteadyShell
 from gpurun.errors import PhaseFailed, ProviderError, UsageError
+from gpurun.hardware import Hardware
 from gpurun.model import Attempt, InstanceState
-from gpurun.phases import KEEP, PHASES, Command, Detached, Facts, Files, Step, Upload
+from gpurun.phases import (
+    KEEP,
+    PHASES,
+    Command,
+    Detached,
+    Facts,
+    Files,
+    KeepWheel,
+    ReuseWheel,
+    Step,
+    Upload,
+)
+from gpurun.provider import OverSsh
 from gpurun.reach import shell_of
 from gpurun.recipe import missing_secrets
-from gpurun.shell import TIMED_OUT, UNKNOWN_OUTCOME, Result
+from gpurun.rsync import Rsync
+from gpurun.shell import TIMED_OUT, UNKNOWN_OUTCOME, Connects, Result
+from gpurun.shell.trouble import LoginRefused
 from gpurun.timers import fires_in_s
 
 MARKER = "gpurun-echo"
 BOOT_POLL_S = 0.5
 LAST_LINES = 10
-UPLOAD_S = 600.0
 PATIENCE_S = 600.0
 MARK_S = 30.0
-ONCE = ("setup", "data")  # done once for each box and digest
 
 
 class Box:
@@ -34,6 +46,7 @@ class Box:
         self._ctx = ctx
         self.attempt = attempt
         self._log = log
+        self._hardware: Hardware | None = None
         self.line = shell_of(ctx.cloud, attempt.instance_id, ctx.places)
         self.shell = SteadyShell(
             self.line, ctx.cloud, attempt.instance_id, ctx.clock, self._patience_s
@@ -53,16 +66,18 @@ class Box:
                 raise ProviderError(f"{self.attempt.label} vanished while it was booting")
             if row.state is InstanceState.STOPPED:
                 raise PhaseFailed(f"{self.attempt.label} stopped by itself while booting")
-            if row.state is InstanceState.RUNNING and self._answers():
-                return
+            if row.state is InstanceState.RUNNING:
+                if self._answers():
+                    return
+                self._stop_if_in_vain()
             self._ctx.clock.sleep(BOOT_POLL_S)
 
     def accept(self) -> None:
-        result = self.shell.run(accept.SCRIPT, timeout_s=accept.READ_S)
-        hardware = accept.read(result.output)
-        self._log(hardware.line())
-        if wrong := accept.misfits(hardware, self._ctx.recipe):
-            raise PhaseFailed(f"the box is not what was ordered: {'; '.join(wrong)}")
+        seen = accept.look(self.shell, self._ctx.clock)
+        self._hardware = seen.hardware
+        self._log(seen.hardware.line())
+        for check in accept.require(seen, self._ctx.recipe, self.attempt):
+            self._log(f"[accept] {check.what}: {check.says}")
         self._check_secrets()
 
     def begin_task(self) -> None:
@@ -81,27 +96,28 @@ class Box:
     def perform(self, phase: str) -> None:
         """Every step of a phase, in order; the first that fails ends the phase.
 
-        Setup and data are done once for each box and digest of their steps.
+        Data is made once for each box, code and digest of its steps.
         """
         steps_wanted = list(PHASES[phase](self._ctx.recipe, self._facts()))
-        digest = _digest(steps_wanted, self._ctx.run.bundle_sha256 if phase == "data" else "")
-        if phase in ONCE and steps_wanted and self.has_marker(phase, digest):
+        digest = _digest(steps_wanted, self._ctx.run.bundle_sha256)
+        once = phase == "data" and bool(steps_wanted)
+        if once and self._has_marker(phase, digest):
             self._log(f"[{phase}] done before on this box")
             return
         self._perform_all(phase, steps_wanted)
-        if phase in ONCE:
-            self.put_marker(phase, digest)
+        if once:
+            self._put_marker(phase, digest)
 
     def _perform_all(self, phase: str, wanted: Sequence[Step]) -> None:
         for index, step in enumerate(wanted):
             self._log(f"[{phase}] {step}")
             self._perform(phase, index, step)
 
-    def has_marker(self, what: str, digest: str) -> bool:
+    def _has_marker(self, what: str, digest: str) -> bool:
         """Whether the box itself says that this was finished, with this digest."""
         return self.shell.run(f'[ "$(cat {KEEP}/done-{what})" = {digest} ]', timeout_s=MARK_S).ok
 
-    def put_marker(self, what: str, digest: str) -> None:
+    def _put_marker(self, what: str, digest: str) -> None:
         self.shell.run(f"mkdir -p {KEEP}; echo {digest} > {KEEP}/done-{what}", timeout_s=MARK_S)
 
     def _perform(self, phase: str, index: int, step: Step) -> None:
@@ -110,6 +126,10 @@ class Box:
                 self._follow(phase, index, text, timeout_s, str(step))
             case Upload():
                 self._upload(step)
+            case ReuseWheel():
+                wheels.reuse(self.shell, wheels.folder(self._ctx.places.root), self._log)
+            case KeepWheel():
+                wheels.keep(self.shell, wheels.folder(self._ctx.places.root), self._log)
             case Files(path, pattern, count):
                 self._count(path, pattern, count)
             case Detached(name, text):
@@ -146,19 +166,20 @@ class Box:
         raise PhaseFailed(f"`{says}` {how}. Its last lines:\n{result.tail(LAST_LINES)}")
 
     def _upload(self, step: Upload) -> None:
-        if self.has_marker("upload", step.bundle_sha256):
-            return
-        cargo = bundle.cargo(self._ctx.recipe, Path(self._ctx.run.recipe_dir))
-        if cargo.digest != step.bundle_sha256:
-            raise UsageError(
-                f"the code changed since the run was planned ({cargo.digest[:12]} is not "
-                f"{step.bundle_sha256[:12]}); run `gpurun up` again"
-            )
-        archive = self._ctx.places.run_dir(self._ctx.run.id) / "bundle.tar.gz"
-        cargo.write_tar(archive)
-        self.shell.put(archive, "bundle.tar.gz")
-        self._run("tar -xzf bundle.tar.gz && rm bundle.tar.gz", UPLOAD_S, "unpack the bundle")
-        self.put_marker("upload", step.bundle_sha256)
+        cargo = snapshot.kept(self._ctx.places.cargo(self._ctx.run.id))
+        if cargo is None or cargo.digest != step.bundle_sha256:
+            raise UsageError("what this run ships is not kept here any more; run `gpurun up` again")
+        archives = self._ctx.places.run_dir(self._ctx.run.id)
+        try:
+            ship.bring(self.shell, cargo, archives, self._log, self._rsync())
+        except OSError as error:
+            raise PhaseFailed(f"the code did not arrive on the box: {error}") from error
+
+    def _rsync(self) -> Rsync | None:
+        cloud = self._ctx.cloud
+        if not isinstance(cloud, OverSsh) or self.attempt.instance_id is None:
+            return None
+        return Rsync(cloud.login(self.attempt.instance_id), self._ctx.places.known_hosts)
 
     def _count(self, path: str, pattern: str, expected: int) -> None:
         found = [
@@ -205,12 +226,27 @@ class Box:
         left_s = fires_in_s(timer, self._ctx.clock) if timer is not None else 0.0
         return max(0.0, min(PATIENCE_S, left_s))
 
+    def _stop_if_in_vain(self) -> None:
+        """PhaseFailed when waiting cannot let us in: the key on this machine is at fault."""
+        if not isinstance(self.line, Connects):
+            return
+        try:
+            self.line.connect()
+        except LoginRefused as error:
+            if error.ours:
+                raise PhaseFailed(str(error)) from error
+        except OSError:
+            return  # not up yet
+
     def _answers(self) -> bool:
         result = self.line.run(f"echo {MARKER}", timeout_s=15)
         return result.ok and MARKER in result.output
 
     def _facts(self) -> Facts:
+        if self._hardware is None:  # a takeover has not seen the box accepted
+            self._hardware = accept.look(self.shell, self._ctx.clock).hardware
         return Facts(
+            hardware=self._hardware,
             bundle_sha256=self._ctx.run.bundle_sha256,
             label=self.attempt.label,
             run_id=self._ctx.run.id,

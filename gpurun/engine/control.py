@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from gpurun import bundle, keeper, spawn
+from gpurun import bundle, keeper, snapshot, spawn
 from gpurun.blackbox import BlackBox
 from gpurun.clock import Clock, SystemClock
 from gpurun.engine import arm, boxfiles
@@ -42,6 +42,7 @@ def begin(plan: Plan, settings: Settings) -> str:
     journal = may_buy(places, clock)
     run_id = random_id(8)
     _require_writable(settings.runs_dir / run_id)
+    snapshot.keep(plan.cargo, places.cargo(run_id))
     options = {
         "offer_id": plan.offer_id,
         "usd_per_hour": str(plan.offer.usd_per_hour),
@@ -64,7 +65,7 @@ def begin(plan: Plan, settings: Settings) -> str:
             exit_code=None,
             error="",
             driver_epoch=0,
-            bundle_sha256=plan.bundle_sha256,
+            bundle_sha256=plan.cargo.digest,
             created_at=clock.now(),
             finished_at=None,
             collected_at=None,

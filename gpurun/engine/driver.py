@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+from gpurun import snapshot
 from gpurun.clock import Clock
 from gpurun.engine import arm, training
 from gpurun.engine.box import Box
@@ -56,6 +57,9 @@ class Driver:
         try:
             if self._ctx.run.ending is None:
                 self._drive()
+        except training.Left:
+            self._say("the training goes on; the keeper watches it")
+            return
         except (Told, Fenced):
             if self._fresh().run.ending is None:
                 return  # another driver has it: touch nothing
@@ -67,6 +71,7 @@ class Driver:
             self._fail(f"a bug in gpurun: {error!r}; see {self._dir / 'driver.log'}", BUG)
         stop_listening()
         end_all(self._fresh(), self._say)
+        snapshot.forget(self._ctx.places.cargo(self._ctx.run.id))
 
     def _drive(self) -> None:
         while True:
@@ -177,6 +182,9 @@ class Driver:
         try:
             detail = self._phase_work(phase, attempt, box)
             result = "ok"
+        except training.Left:
+            result = "goes on"
+            raise
         finally:
             ctx.fact(lambda: ctx.journal.ledger.book(attempt.label, phase))
             ctx.fact(lambda: ctx.journal.runs.end_phase(row, result, detail))

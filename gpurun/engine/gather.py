@@ -48,11 +48,14 @@ class Gatherer:
         if self._thread is not None and error is None:
             self._thread.join()
 
+    def working(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
     def look(self) -> None:
         now_s = self._ctx.clock.boot_s()
         if now_s - self._last_s < GATHER_EVERY_S:
             return
-        if self._thread is not None and self._thread.is_alive():
+        if self.working():
             return
         self._last_s = now_s
         self._thread = threading.Thread(target=self._gather, daemon=True, name="gather")

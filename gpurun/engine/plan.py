@@ -6,6 +6,7 @@ from pathlib import Path
 
 from gpurun import budget as money
 from gpurun import bundle, push
+from gpurun.bundle import Cargo
 from gpurun.clock import Clock, after
 from gpurun.engine.context import budget_of
 from gpurun.engine.rent import need_of
@@ -50,9 +51,7 @@ class Plan:
     guards: tuple[str, ...]
     worst_case: str
     steps: tuple[tuple[str, tuple[str, ...]], ...]
-    ship_files: int
-    ship_bytes: int
-    bundle_sha256: str
+    cargo: Cargo
 
 
 def plan(
@@ -101,9 +100,7 @@ def plan(
         guards=_guards(cloud),
         worst_case=_worst_case(cloud, offer),
         steps=_steps(recipe, cargo.digest, settings),
-        ship_files=len(cargo.files),
-        ship_bytes=cargo.total_bytes,
-        bundle_sha256=cargo.digest,
+        cargo=cargo,
     )
 
 

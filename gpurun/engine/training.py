@@ -1,5 +1,6 @@
 """While a box works: its training watched, its guards tended, its checkpoints fetched."""
 
+import math
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +16,7 @@ from gpurun.engine.watch import watch
 from gpurun.errors import PhaseFailed
 from gpurun.guards import Fuse
 from gpurun.model import Attempt
+from gpurun.provider import OverSsh
 from gpurun.shell import Shell
 from gpurun.signals import Told
 from gpurun.store import StoreError
@@ -23,6 +25,7 @@ KEEPER_EVERY_S = 10.0
 FUSE_READ_EVERY_S = 60.0
 BOOK_EVERY_S = 60.0
 HOLD_TICK_S = 1.0
+SURE_LOOKS = 3  # what has died is known after two
 
 
 class Every:
@@ -69,6 +72,10 @@ class Tending:
             fuse.arm(timer, arm.last_words())
 
 
+class Left(Exception):
+    """The training goes on by itself, and the keeper watches it."""
+
+
 def train(
     ctx: Context,
     box: Box,
@@ -76,16 +83,37 @@ def train(
     log: Path,
     say: Callable[[str], None],
 ) -> str:
-    """Launch, and watch to the end; returns the reason.  PhaseFailed says why it failed."""
+    """Launch, and watch to the end; returns the reason.  PhaseFailed says why it failed.
+
+    Left: it is well under way, and nobody is needed but the keeper.
+    """
+    began_s = ctx.clock.boot_s()
     pushing.begin(ctx, box)
     box.perform("train")
+    after_s, looks = _leave_after_s(ctx), 0
     with Gatherer(ctx, box.attempt, say) as gatherer:
 
         def each_look() -> None:
+            nonlocal looks
+            looks += 1
             tending()
             gatherer.look()
+            due = (
+                looks >= SURE_LOOKS
+                and ctx.clock.boot_s() - began_s >= after_s
+                and not gatherer.working()
+            )
+            if due and keeper.running(ctx.places):
+                raise Left
 
         return watch(ctx, box.line, log, each_look)
+
+
+def _leave_after_s(ctx: Context) -> float:
+    """A driver costs nothing beside a box on this machine; on one that stays it has work."""
+    if ctx.stays or not isinstance(ctx.cloud, OverSsh):
+        return math.inf
+    return float(ctx.settings.leave_after_minutes) * 60
 
 
 def hold(ctx: Context, shell: Shell, tending: Tending) -> None:

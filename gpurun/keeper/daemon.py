@@ -18,6 +18,7 @@ from gpurun.keeper.charges import Charge, from_blackbox, from_journal
 from gpurun.keeper.drivers import Drivers
 from gpurun.keeper.lists import Lists
 from gpurun.keeper.rounds import Rounds
+from gpurun.keeper.watches import Watches
 from gpurun.model import SETTLED, AttemptState, Ending, Run
 from gpurun.outcome import conclude
 from gpurun.places import Places
@@ -64,6 +65,7 @@ class Keeper:
         self._drivers = Drivers(places, clock)
         self._rounds = Rounds(cloud_of, clock, self._record_round)
         self._lists = Lists(cloud_of, clock, journal)
+        self._watches = Watches(places, settings, clock, journal, blackbox, cloud_of, self._drivers)
         self._ending_since_s: dict[str, float] = {}
         self._seen_version: int | None = None
         self._beat_s = 0.0
@@ -83,6 +85,7 @@ class Keeper:
                 self._alone(partial(self._serve, charge))
             self._lists.step({run.provider for run in runs} | self._watched())
             self._expire(charges)
+            self._watches.step(runs)
             for run in runs:
                 self._alone(partial(self._take_over, run))
         except Exception:  # a tick that fails is a line in the log; the next one comes in a second
@@ -90,7 +93,7 @@ class Keeper:
 
     def working(self) -> bool:
         """Whether something that a tick started is still under way."""
-        return self._rounds.working() or self._lists.working()
+        return self._rounds.working() or self._lists.working() or self._watches.working()
 
     def _nothing_new(self) -> bool:
         """Idle, and no other process has written: spend nothing."""
@@ -223,7 +226,7 @@ class Keeper:
                 self._try(partial(self._journal.attempts.expired, charge.label))
 
     def _take_over(self, run: Run) -> None:
-        if not self._drivers.lost(run):
+        if not self._drivers.lost(run) or self._watches.holds(run):
             return
         if run.ending is not None and not self._needs_hands(run):
             self._try(lambda: conclude(self._journal, run.id))

@@ -9,7 +9,7 @@ Exit code -1 means "connection lost, outcome unknown"; it never means "failed".
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 UNKNOWN_OUTCOME = -1
 TIMED_OUT = 124  # as coreutils' timeout(1) reports it
@@ -49,3 +49,10 @@ class Shell(Protocol):
 
     def get(self, source: str, target: Path) -> None:
         """Copy a file from the box to exactly `target`; OSError when it did not arrive."""
+
+
+@runtime_checkable
+class Connects(Protocol):
+    """A shell that can say why it cannot be reached (gpurun/shell/trouble.py)."""
+
+    def connect(self) -> None: ...

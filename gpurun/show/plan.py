@@ -20,7 +20,7 @@ def plan_text(plan: Plan, *, steps: bool) -> str:
         f"  at most   {money(plan.ceiling_usd)} of budget.max_usd {money(budget.max_usd)}",
         f"  setup     up to {duration(plan.setup_s)}, then training up to {duration(plan.run_s)}"
         + (" (shortened: the money ends there)" if plan.shortened_by_money else ""),
-        f"  ships     {plan.ship_files} files, {size(plan.ship_bytes)}",
+        f"  ships     {len(plan.cargo.files)} files, {size(plan.cargo.total_bytes)}",
         *(f"  guard     {guard}" for guard in plan.guards),
         f"  if lost   {plan.worst_case}",
         *(f"  results   {text}" for text in for_plan(plan.provider, plan.recipe.collect_to)),
@@ -47,9 +47,9 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "shortened_by_money": plan.shortened_by_money,
         "guards": list(plan.guards),
         "worst_case": plan.worst_case,
-        "ship_files": plan.ship_files,
-        "ship_bytes": plan.ship_bytes,
-        "bundle_sha256": plan.bundle_sha256,
+        "ship_files": len(plan.cargo.files),
+        "ship_bytes": plan.cargo.total_bytes,
+        "bundle_sha256": plan.cargo.digest,
         "steps": [{"phase": phase, "steps": list(texts)} for phase, texts in plan.steps],
     }
 

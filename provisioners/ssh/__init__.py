@@ -23,6 +23,7 @@ from gpurun.errors import (
 from gpurun.model import Created, Instance, InstanceState, Need, Offer, Order
 from gpurun.provider import Login, Traits
 from gpurun.shell import UNKNOWN_OUTCOME, Result, Shell
+from gpurun.shell.trouble import HostKeyChanged
 from provisioners import removal
 from provisioners.ssh import host
 from provisioners.ssh.fit import misfits
@@ -72,7 +73,7 @@ class Ssh:
         self._gpu_count = gpu_count
         self._usd_per_hour = usd_per_hour
         self._workspace = workspace
-        self._shell = open_shell(self._login("/", enter=""))
+        self._line = open_shell(self._login("/", enter=""))
 
     def account(self) -> str:
         """The host's own identity: its machine id, under the host key that is pinned for it."""
@@ -140,7 +141,7 @@ class Ssh:
                 f"${order.max_usd_per_hour}/h allowed; nothing was made"
             )
         ends_at_s = int(order.ends_at.timestamp())
-        made = self._shell.run(
+        made = self._run(
             host.make_text(label, self._workspace, ends_at_s, str(self._usd_per_hour)),
             timeout_s=ASK_S,
         )
@@ -161,10 +162,10 @@ class Ssh:
     def destroy(self, instance_id: str) -> None:
         if not _LABEL.fullmatch(instance_id):
             return
-        self._require(self._shell.run(host.end_text(instance_id), timeout_s=END_S), "be ended")
+        self._require(self._run(host.end_text(instance_id), timeout_s=END_S), "be ended")
         self._save(instance_id)
         removal_text = host.remove_text(instance_id, self._workspace)
-        self._require(self._shell.run(removal_text, timeout_s=END_S), "be removed")
+        self._require(self._run(removal_text, timeout_s=END_S), "be removed")
 
     def login(self, instance_id: str) -> Login:
         root = host.root_of(self._workspace, self._checked(instance_id))
@@ -186,7 +187,7 @@ class Ssh:
         )
 
     def _survey(self) -> Survey:
-        result = self._shell.run(host.survey_text(self._workspace), timeout_s=ASK_S)
+        result = self._run(host.survey_text(self._workspace), timeout_s=ASK_S)
         if result.exited == UNKNOWN_OUTCOME:
             raise ProviderUnreachable(f"{self.name} cannot be reached: {result.tail(1)}")
         if not result.ok or result.tail(1) != "end":
@@ -204,7 +205,14 @@ class Ssh:
             "if command -v python3 >/dev/null && python3 -; then exit 0; fi\n"
             f"mkdir -p {shlex.quote(kept)} && mv {shlex.quote(root)} {shlex.quote(kept)}"
         )
-        self._require(self._shell.run(save, timeout_s=END_S, stdin=source + call), "be saved")
+        self._require(self._run(save, timeout_s=END_S, stdin=source + call), "be saved")
+
+    def _run(self, text: str, *, timeout_s: float, stdin: str = "") -> Result:
+        """Another machine in the host's place is asked nothing: no answer of it would count."""
+        try:
+            return self._line.run(text, timeout_s=timeout_s, stdin=stdin)
+        except HostKeyChanged as error:
+            raise ProviderError(f"{self.name}: {error}") from error
 
     def _require(self, result: Result, what: str) -> None:
         if result.exited == UNKNOWN_OUTCOME:

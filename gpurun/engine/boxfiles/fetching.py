@@ -20,8 +20,10 @@ from gpurun.engine.boxfiles.listing import (
 )
 from gpurun.errors import PhaseFailed
 from gpurun.phases import KEEP
-from gpurun.shell import Shell
+from gpurun.shell import UNKNOWN_OUTCOME, Shell
+from gpurun.shell.trouble import HostKeyChanged
 
+ANSWER_S = 20.0
 SMALL_BYTES = 1 << 20
 BATCH_BYTES = 16 << 20
 BATCH_FILES = 2000
@@ -73,8 +75,15 @@ def fetch_these(
         came, why = _fetch_batch(shell, batch, into, who)
         here += came
         failed += why
+        if why and not came and _unreachable(shell):
+            break
         _note(shell, [*had, *here])
     return here, failed
+
+
+def _unreachable(shell: Shell) -> bool:
+    """A box that does not answer is not asked for each of its files."""
+    return shell.run("true", timeout_s=ANSWER_S).exited == UNKNOWN_OUTCOME
 
 
 def newest(files: Sequence[BoxFile]) -> list[BoxFile]:
@@ -117,6 +126,8 @@ def _fetch_batch(
         rows = [file for file in told if file.path in asked]
         if not large:
             return _unpack(shell, told, asked, into, who)
+    except HostKeyChanged:
+        raise
     except (PhaseFailed, OSError) as error:
         return [], [f"{file.path} was not fetched: {error}" for file in batch]
     came, failed = list[BoxFile](), list[str]()

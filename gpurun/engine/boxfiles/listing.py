@@ -12,6 +12,11 @@ from gpurun.shell import UNKNOWN_OUTCOME, Shell
 
 LIST_S = 600.0
 LIST_TRIES = 3
+# Conda images have theirs off the PATH; setup notes which one it took.
+_PYTHON = (
+    f"for each in venv/bin/python $(cat {KEEP}/python 2>/dev/null) python3 /opt/conda/bin/python3; "
+    "do if command -v $each >/dev/null; then echo $each; break; fi; done"
+)
 MOST_PACKED_BYTES = 32 << 20  # of one file
 
 # These run on the box with nothing but the standard library.
@@ -96,7 +101,7 @@ def rows_of(
     shell: Shell, script: str, words: Sequence[str], what: str, stdin: str = ""
 ) -> list[BoxFile]:
     """What a script prints, row by row, and all of it; PhaseFailed says what could not be done."""
-    python = "$([ -x venv/bin/python ] && echo venv/bin/python || echo python3)"
+    python = f'"$({_PYTHON})"'
     command = f"mkdir -p {KEEP}; {python} -c {shlex.quote(script)} {shlex.join(words)}"
     for _ in range(LIST_TRIES):
         lines: list[str] = []  # not the result's output: of a long list that keeps only the end

@@ -9,11 +9,12 @@ stacks.py findings.py table.py stalls.py verdict.py    why it failed
 """
 
 from gpurun.engine.watch.judge import Judged, judge, tail
-from gpurun.engine.watch.loop import look_once, watch, watcher_of
+from gpurun.engine.watch.loop import Asked, look_once, watch, watcher_of
 from gpurun.engine.watch.progress import Progress
 from gpurun.engine.watch.watcher import Done, Failed, Outcome, Unreachable, Watcher
 
 __all__ = [
+    "Asked",
     "Done",
     "Failed",
     "Judged",

@@ -31,7 +31,7 @@ def watch(ctx: Context, shell: Shell, log: Path, each_look: Callable[[], None]) 
     """
     watcher = watcher_of(ctx, shell, log)
     tick_s = REMOTE_TICK_S if isinstance(ctx.cloud, OverSsh) else LOCAL_TICK_S
-    provider = _Provider(ctx)
+    provider = Asked(ctx)
     known: Mapping[str, Any] = {}
     while True:
         outcome = watcher.step()
@@ -98,7 +98,7 @@ def _evidence_s(ctx: Context) -> float:
     return EVIDENCE_S
 
 
-class _Provider:
+class Asked:
     """What the provider says of a box that does not answer; asked now and then."""
 
     def __init__(self, ctx: Context) -> None:
