@@ -1,7 +1,9 @@
 """torch.compile for the one function that takes the time: the layers, once over.
 
-Compiling them and not the whole recursion keeps it to a small graph (one with gradient, one
-without), which is ready in seconds and cached on the box.
+Compiling them and not the whole recursion keeps it to a small graph (one without gradient, one
+with, one with it on both inputs), which is ready in seconds and cached on the box.
+
+Proven to agree with eager on a CPU; its speed on a GPU is not yet measured.
 """
 
 import logging
