@@ -119,3 +119,15 @@ def test_what_is_here_already_is_not_fetched_again(shell: LocalShell, into: Path
     before = (into / "out" / "a").stat().st_ino
     fetch(shell, ["out"], into)
     assert (into / "out" / "a").stat().st_ino == before
+
+
+def test_small_files_come_one_by_one_where_there_is_no_room_to_pack_them(
+    shell: LocalShell, into: Path
+) -> None:
+    """As on a full disk: the archive cannot be written, its files can be read."""
+    (shell.root / ".gpurun" / "batch.tar").mkdir(parents=True)
+    for name in ("a", "b"):
+        (shell.root / "out" / name).write_text(name)
+    came, failed = fetch(shell, ["out"], into)
+    assert ({file.path for file in came}, failed) == ({"out/a", "out/b"}, [])
+    assert sorted(path.read_text() for path in (into / "out").iterdir()) == ["a", "b"]

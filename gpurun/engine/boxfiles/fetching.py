@@ -27,6 +27,7 @@ ANSWER_S = 20.0
 SMALL_BYTES = 1 << 20
 BATCH_BYTES = 16 << 20
 BATCH_FILES = 2000
+REMOVE_S = 15.0
 
 
 def fetch(
@@ -118,14 +119,15 @@ def _batches(files: Sequence[BoxFile]) -> Iterator[list[BoxFile]]:
 def _fetch_batch(
     shell: Shell, batch: Sequence[BoxFile], into: Path, who: str
 ) -> tuple[list[BoxFile], list[str]]:
-    large, asked = batch[0].size_bytes > SMALL_BYTES, {file.path for file in batch}
+    asked = {file.path for file in batch}
+    wanted = json.dumps([file.path for file in batch])
     try:
-        wanted = json.dumps([file.path for file in batch])
-        words = () if large else (f"{KEEP}/batch{who}.tar",)
-        told = rows_of(shell, DIGEST if large else PACK, words, f"read {batch[0].path}", wanted)
+        if batch[0].size_bytes <= SMALL_BYTES:
+            packed = _pack(shell, batch[0], wanted, who)
+            if packed is not None:
+                return _unpack(shell, packed, asked, into, who)
+        told = rows_of(shell, DIGEST, (), f"read {batch[0].path}", wanted)
         rows = [file for file in told if file.path in asked]
-        if not large:
-            return _unpack(shell, told, asked, into, who)
     except HostKeyChanged:
         raise
     except (PhaseFailed, OSError) as error:
@@ -138,6 +140,17 @@ def _fetch_batch(
         except (PhaseFailed, OSError) as error:
             failed.append(f"{file.path} was not fetched: {error}")
     return came, failed
+
+
+def _pack(shell: Shell, first: BoxFile, wanted: str, who: str) -> list[BoxFile] | None:
+    """What was packed on the box; None where it has no room for that."""
+    archive = f"{KEEP}/batch{who}.tar"
+    try:
+        return rows_of(shell, PACK, (archive,), f"read {first.path}", wanted)
+    except PhaseFailed:
+        if not shell.run(f"rm -f {archive}; :", timeout_s=REMOVE_S).ok:
+            raise  # not its disk, but the line to it
+    return None
 
 
 def _unpack(
