@@ -136,7 +136,8 @@ class Driver:
         box = Box(ctx, attempt, self._say)
         if not ctx.stays:
             self._phases(attempt, box)
-            ctx.journal.endings.end_run(ctx.run.id, Ending.DONE, "finished", grace_s=0)
+            why = ctx.journal.runs.said_by(attempt.label, "train") or "finished"
+            ctx.journal.endings.end_run(ctx.run.id, Ending.DONE, why, grace_s=0)
             return
         if ctx.task == 0:
             self._phases(attempt, box)

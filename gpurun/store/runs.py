@@ -113,6 +113,16 @@ class Runs:
         with self._database.read() as session:
             return set(session.exec(query))
 
+    def said_by(self, label: str, phase: str) -> str:
+        """What this phase, done well on this box, has said of itself."""
+        query = (
+            select(PhaseRow.detail)
+            .where(PhaseRow.label == label, PhaseRow.phase == phase, PhaseRow.result == "ok")
+            .order_by(col(PhaseRow.id).desc())
+        )
+        with self._database.read() as session:
+            return session.exec(query).first() or ""
+
     def show_phase(self, run_id: str, phase: str) -> None:
         with self._database.write() as session:
             row = _row(session, run_id)
