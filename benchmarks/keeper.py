@@ -46,12 +46,12 @@ def _idle(home: Home, seconds: float) -> list[tuple[str, str, str]]:
     os.environ.update(home.env)
     pid = keeper.start(home.places)
     assert pid is not None
-    _wait(5)  # what it does once, at its start, is not idling
-    before_s, began_s = _cpu_s(pid), CLOCK.boot_s()
-    _wait(seconds)
-    share = (_cpu_s(pid) - before_s) / (CLOCK.boot_s() - began_s)
+    wait(5)  # what it does once, at its start, is not idling
+    before_s, began_s = cpu_s(pid), CLOCK.boot_s()
+    wait(seconds)
+    share = (cpu_s(pid) - before_s) / (CLOCK.boot_s() - began_s)
     return [
-        ("keeper idle, RSS", f"{_rss_mb(pid):.0f} MB", "at most 110 MB"),
+        ("keeper idle, RSS", f"{rss_mb(pid):.0f} MB", "at most 110 MB"),
         ("keeper idle, CPU", f"{100 * share:.2f} % of a core", "at most 0.5 %"),
     ]
 
@@ -92,19 +92,19 @@ def _bare_mb() -> float:
     """The floor: what a Python process that does nothing holds."""
     bare = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
-        _wait(2)
-        return _rss_mb(bare.pid)
+        wait(2)
+        return rss_mb(bare.pid)
     finally:
         bare.kill()
         bare.communicate()
 
 
-def _rss_mb(pid: int) -> float:
+def rss_mb(pid: int) -> float:
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
-def _cpu_s(pid: int) -> float:
+def cpu_s(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
 
@@ -113,7 +113,7 @@ def _instant_s(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
 
 
-def _wait(seconds: float) -> None:
+def wait(seconds: float) -> None:
     deadline = Deadline(seconds, poll_s=0.2)
     while not deadline.passed():
         pass
