@@ -60,11 +60,19 @@ class Need:
     gpu_count: int
     disk_gb: int
     image: str = ""
+    spot: bool = False  # only what can be outbid; else only what cannot
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A priced thing that can be rented now."""
+    """A priced thing that can be rented now.  What its provider does not tell is None or empty.
+
+    gpu             model and form, as `H100 80GB SXM`
+    reliability     0 to 1, by the provider's own reckoning
+    usd_per_gb_*    what traffic costs beside the rate, by direction as the box sees it
+    rentable_s      how long it may be rented at most, from now
+    echo            the provider's own row, for `create` to repeat
+    """
 
     provider: str
     id: str
@@ -75,6 +83,18 @@ class Offer:
     place: str = ""
     cpu_count: int = 0
     memory_gb: int = 0
+    vram_gb: int = 0  # of each GPU
+    spot: bool = False
+    nvlink: bool | None = None
+    reliability: float | None = None
+    driver: str = ""
+    cuda: str = ""
+    up_mbps: float | None = None
+    down_mbps: float | None = None
+    usd_per_gb_up: Decimal = Decimal(0)
+    usd_per_gb_down: Decimal = Decimal(0)
+    rentable_s: float | None = None
+    echo: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)

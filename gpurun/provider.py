@@ -7,6 +7,7 @@ disk asked; an error never holds a key.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -118,3 +119,55 @@ class Containment(Protocol):
 
     def containment(self) -> str:
         """One line for `doctor` and `status`."""
+
+
+@runtime_checkable
+class Prepaid(Protocol):
+    """A provider that rents as long as there is credit."""
+
+    def credit_usd(self) -> Decimal | None:
+        """What is left to spend; None where this key may not see it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """One line of `doctor` on an account; `ok` is whether runs can be rented all the same."""
+
+    what: str
+    says: str
+    ok: bool = True
+
+
+@runtime_checkable
+class Examined(Protocol):
+    """A provider whose account can be looked at before anything is rented."""
+
+    def remarks(self) -> list[Remark]:
+        """What the key may do, and what about the account may cost money unasked."""
+
+
+@runtime_checkable
+class KeepsSshKeys(Protocol):
+    """A provider that lets in, on new boxes, who is registered with the account."""
+
+    def ssh_keys(self) -> list[str]:
+        """The public keys that a new box lets in, as OpenSSH writes them."""
+
+    def register_ssh_key(self, name: str, public_key: str) -> None:
+        """Let it in on new boxes from now on."""
+
+
+@runtime_checkable
+class ReportsCost(Protocol):
+    """A provider that says afterwards what a box has cost."""
+
+    def billed_usd(self, instance_id: str) -> Decimal | None:
+        """All that was charged for it; None while that is not known, which may last minutes."""
+
+
+@runtime_checkable
+class HoldsMore(Protocol):
+    """A provider where things that are no boxes bill too, such as disks that outlived theirs."""
+
+    def other_holdings(self) -> list[Instance]:
+        """COMPLETE, or an error; `destroy` takes their ids."""
