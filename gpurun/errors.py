@@ -38,8 +38,16 @@ class NoCapacity(ProviderError):
     """The offer is gone or refused, and nothing was made."""
 
 
+class AccountRefused(NoCapacity):
+    """Nothing was made, nor would another offer do: the key or the credit is at fault."""
+
+
 class ProviderUnreachable(ProviderError):
     """No answer from the provider; for a query it means nothing is known."""
+
+
+class TimerRefused(ProviderError):
+    """The provider does not take a timer of its own for this box: one guard less."""
 
 
 class CreateUnclear(ProviderError):

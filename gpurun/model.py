@@ -61,6 +61,7 @@ class Need:
     disk_gb: int
     image: str = ""
     spot: bool = False  # only what can be outbid; else only what cannot
+    rent_s: float = 0.0  # how long it will be wanted at most; 0: not said
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,8 @@ class Offer:
     gpu             model and form, as `H100 80GB SXM`
     reliability     0 to 1, by the provider's own reckoning
     usd_per_gb_*    what traffic costs beside the rate, by direction as the box sees it
+    machine         which physical machine it is: a bad one is remembered by it
+    bid_usd_per_hour  spot: what is bid, without the disk
     rentable_s      how long it may be rented at most, from now
     echo            the provider's own row, for `create` to repeat
     """
@@ -85,6 +88,8 @@ class Offer:
     memory_gb: int = 0
     vram_gb: int = 0  # of each GPU
     spot: bool = False
+    bid_usd_per_hour: Decimal | None = None
+    machine: str = ""
     nvlink: bool | None = None
     reliability: float | None = None
     driver: str = ""
@@ -131,6 +136,8 @@ class Instance:
     created_at: datetime | None
     gpu: str | None = None
     gpu_count: int = 0
+    machine: str = ""  # as in its offer
+    message: str = ""  # why it does not start, in the provider's words
 
 
 @dataclass(frozen=True, slots=True)

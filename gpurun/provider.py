@@ -7,6 +7,7 @@ disk asked; an error never holds a key.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -171,3 +172,66 @@ class HoldsMore(Protocol):
 
     def other_holdings(self) -> list[Instance]:
         """COMPLETE, or an error; `destroy` takes their ids."""
+
+
+@runtime_checkable
+class FuseFromStart(Protocol):
+    """A provider that starts `Order.fuse_script` with the box, before anybody can reach it."""
+
+    root: str  # the root of each of its boxes, known before there is one
+
+    def self_destroy(self, instance_id: str) -> str:
+        """As in OverSsh; for "" of whatever box it runs on."""
+
+
+@runtime_checkable
+class Rehearsal(Protocol):
+    """A provider that lets the fuse be tried without ending anything."""
+
+    def rehearsal(self, instance_id: str) -> str:
+        """POSIX sh text, run on the box: 0 if its self-destroy would be heard."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderTimer:
+    """What a provider was read to hold: it ends the box at `fires_at`, whatever became of us."""
+
+    ref: str
+    fires_at: datetime
+
+
+@runtime_checkable
+class KeepsTimers(Protocol):
+    """A provider that can itself end a box at a time."""
+
+    def timer_fires_at(self, ends_at: datetime) -> datetime:
+        """When it would fire for this deadline: never before it."""
+
+    def provider_timer(self, instance_id: str) -> ProviderTimer | None:
+        """Read back; None: it holds none for this box.  Of several, the first to fire."""
+
+    def arm_provider_timer(self, instance_id: str, ends_at: datetime) -> ProviderTimer | None:
+        """Put it in place of what is held, and read back what is held then.
+
+        None: it is not known to be held; ask again.  TimerRefused: this account may not.
+        """
+
+    def disarm_provider_timer(self, instance_id: str) -> None:
+        """Remove it; idempotent.  Returning means that none is held."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One kind of request to a provider, for whoever paces and repeats them (gpurun/patience.py).
+
+    path        regular expression for the whole path
+    interval_s  time between two of them on average
+    burst       how many may follow each other at once
+    repeat      whether it may be sent again when it fails: never so for a purchase
+    """
+
+    method: str
+    path: str
+    interval_s: float = 0.0
+    burst: int = 1
+    repeat: bool = False
