@@ -17,6 +17,7 @@ from gpurun.errors import PhaseFailed
 from gpurun.phases import KEEP
 from gpurun.rsync import LARGE_BYTES, Rsync, RsyncFailed
 from gpurun.shell import Shell
+from gpurun.shell.lines import lines_of
 
 LOOK_S = 120.0
 UNPACK_S = 600.0
@@ -108,9 +109,8 @@ def bring(
 
 def _look(shell: Shell, cargo: Cargo) -> _There:
     """One round trip."""
-    lines: list[str] = []  # not the result's output: of a long list that keeps only the end
     asked = [item.name for item in cargo.files if _readable(item)]
-    result = shell.run(_LOOK, timeout_s=LOOK_S, stdin=_names(asked), on_line=lines.append)
+    result, lines = lines_of(shell, _LOOK, timeout_s=LOOK_S, stdin=_names(asked))
     if not result.ok:
         raise PhaseFailed(f"the box cannot be asked what it holds: {result.tail(3)}")
     noted, digests = {}, {}

@@ -8,7 +8,7 @@ from gpurun import push, ship, snapshot, wheels
 from gpurun.engine import accept, boxfiles, detached, steps
 from gpurun.engine.context import Context
 from gpurun.engine.steady import SteadyShell
-from gpurun.errors import PhaseFailed, ProviderError, UsageError
+from gpurun.errors import PhaseFailed, ProviderError, ProviderUnreachable, UsageError
 from gpurun.hardware import Hardware
 from gpurun.model import Attempt, InstanceState
 from gpurun.phases import (
@@ -29,12 +29,13 @@ from gpurun.recipe import missing_secrets
 from gpurun.rsync import Rsync
 from gpurun.shell import TIMED_OUT, UNKNOWN_OUTCOME, Connects, Result
 from gpurun.shell.trouble import LoginRefused
-from gpurun.timers import fires_in_s
+from gpurun.timers import ends_in_s, fires_in_s
 
 MARKER = "gpurun-echo"
 BOOT_POLL_S = 0.5
 LAST_LINES = 10
 PATIENCE_S = 600.0
+ENDING_PATIENCE_S = 30.0
 MARK_S = 30.0
 
 
@@ -61,7 +62,11 @@ class Box:
         """Running, and a command really runs there; the setup timer bounds the wait."""
         assert self.attempt.instance_id is not None
         while True:
-            row = self._ctx.cloud.instance(self.attempt.instance_id)
+            try:
+                row = self._ctx.cloud.instance(self.attempt.instance_id)
+            except ProviderUnreachable:  # which says nothing of the box
+                self._ctx.clock.sleep(BOOT_POLL_S)
+                continue
             if row is None:
                 raise ProviderError(f"{self.attempt.label} vanished while it was booting")
             if row.state is InstanceState.STOPPED:
@@ -223,8 +228,11 @@ class Box:
     def _patience_s(self) -> float:
         """How long a line may be down: no longer than the timer in force allows."""
         timer = self._ctx.journal.timers.of(self.attempt.label)
-        left_s = fires_in_s(timer, self._ctx.clock) if timer is not None else 0.0
-        return max(0.0, min(PATIENCE_S, left_s))
+        if timer is None:
+            return 0.0
+        if timer.kind == "ending":  # what is not fetched now is lost; but the box bills
+            return max(0.0, min(ENDING_PATIENCE_S, ends_in_s(timer, self._ctx.clock)))
+        return max(0.0, min(PATIENCE_S, fires_in_s(timer, self._ctx.clock)))
 
     def _stop_if_in_vain(self) -> None:
         """PhaseFailed when waiting cannot let us in: the key on this machine is at fault."""

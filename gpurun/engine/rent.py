@@ -12,10 +12,11 @@ from gpurun.errors import (
     NoCapacity,
     NoOffer,
     ProviderError,
+    ProviderUnreachable,
     UsageError,
 )
 from gpurun.keeper.client import acknowledged, listening
-from gpurun.model import Attempt, AttemptState, Ending, Need, Offer, Order
+from gpurun.model import Attempt, AttemptState, Ending, Instance, Need, Offer, Order
 from gpurun.recipe import Recipe
 from gpurun.signals import held
 from gpurun.store.ledger import Caps
@@ -25,6 +26,7 @@ from gpurun.timers import timer_for
 MAX_ATTEMPTS = 5
 SEND_WITHIN_S = 5.0
 ACK_WITHIN_S = 5.0
+ASK_AGAIN_S = 2.0
 PRICE_SLACK = Decimal("1.02")
 SETTLE_FROM_SENT_S = 60.0
 LISTINGS = (0, 2, 5, 10, 20, 40, 60, 90, 120)  # seconds; then every 30 s to the window's end
@@ -93,7 +95,7 @@ def resolve(ctx: Context, attempt: Attempt) -> Attempt | None:
 def look_at(ctx: Context, attempt: Attempt) -> None:
     """R9: the row must be what was bought; its price is the one that counts."""
     assert attempt.instance_id is not None
-    row = ctx.cloud.instance(attempt.instance_id)
+    row = _row(ctx, attempt.instance_id)
     if row is None or row.label != attempt.label:
         raise ProviderError(f"{attempt.provider} does not show {attempt.label} yet")
     rate = row.usd_per_hour
@@ -103,6 +105,15 @@ def look_at(ctx: Context, attempt: Attempt) -> None:
             f"${ctx.budget.max_usd_per_hour}"
         )
     ctx.journal.attempts.seen(attempt.label, row.created_at, rate)
+
+
+def _row(ctx: Context, instance_id: str) -> Instance | None:
+    """No answer says nothing of the box; the setup timer bounds the wait for one."""
+    while True:
+        try:
+            return ctx.cloud.instance(instance_id)
+        except ProviderUnreachable:
+            ctx.clock.sleep(ASK_AGAIN_S)
 
 
 def _blocks_next(attempt: Attempt) -> bool:

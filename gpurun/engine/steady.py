@@ -1,9 +1,11 @@
-"""A shell that waits for a line that is down, for commands that may safely be sent twice.
+"""A shell that waits for a line that is down, for what may safely be sent twice.
 
-Every command of the engine is one: a step is launched by `mkdir`, a marker is written again.
+Every command of the engine is: a step is launched by `mkdir`, a marker is written again.  Every
+file is, too: it is put in its place whole.
 """
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from gpurun.clock import Clock
@@ -41,22 +43,26 @@ class SteadyShell:
         on_line: Callable[[str], None] | None = None,
     ) -> Result:
         """With `on_line` it is sent once: what was told cannot be taken back."""
-        give_up_s = self._clock.boot_s() + self._patience_s()
-        tries = 0
+        patience = _Patience(self._clock, self._patience_s(), self._known_gone)
         while True:
             result = self._shell.run(command, timeout_s=timeout_s, stdin=stdin, on_line=on_line)
-            if result.exited != UNKNOWN_OUTCOME or on_line is not None:
+            if result.exited != UNKNOWN_OUTCOME or on_line is not None or not patience.lasts():
                 return result
-            if self._clock.boot_s() >= give_up_s or self._known_gone():
-                return result
-            self._clock.sleep(AGAIN_S[min(tries, len(AGAIN_S) - 1)])
-            tries += 1
 
     def put(self, source: Path, target: str) -> None:
-        self._shell.put(source, target)
+        self._move(partial(self._shell.put, source, target))
 
     def get(self, source: str, target: Path) -> None:
-        self._shell.get(source, target)
+        self._move(partial(self._shell.get, source, target))
+
+    def _move(self, transfer: Callable[[], None]) -> None:
+        patience = _Patience(self._clock, self._patience_s(), self._known_gone)
+        while True:
+            try:
+                return transfer()
+            except ConnectionError:
+                if not patience.lasts():
+                    raise
 
     def _known_gone(self) -> bool:
         """A provider that cannot be asked either says nothing: the fault may be on this side."""
@@ -65,3 +71,20 @@ class SteadyShell:
         except ProviderError:
             return False
         return row is None or row.state is InstanceState.STOPPED
+
+
+class _Patience:
+    """Between two tries: whether there is another one, after a while."""
+
+    def __init__(self, clock: Clock, seconds: float, in_vain: Callable[[], bool]) -> None:
+        self._clock = clock
+        self._until_s = clock.boot_s() + seconds
+        self._in_vain = in_vain
+        self._tries = 0
+
+    def lasts(self) -> bool:
+        if self._clock.boot_s() >= self._until_s or self._in_vain():
+            return False
+        self._clock.sleep(AGAIN_S[min(self._tries, len(AGAIN_S) - 1)])
+        self._tries += 1
+        return True

@@ -18,6 +18,7 @@ from gpurun.store import Journal
 log = logging.getLogger("gpurun.keeper")
 
 LIST_EVERY_S = 30.0
+AGAIN_AFTER_S = 5.0  # a list that failed: a driver may wait for it before it rents
 
 
 @dataclass(slots=True)
@@ -68,6 +69,7 @@ class Lists:
         except GpurunError as error:
             log.error("listing %s failed: %s", name, error)
             self._journal.keepers.not_listed(name, account, str(error))
+            known.listed_s = self._clock.boot_s() - LIST_EVERY_S + AGAIN_AFTER_S
         except Exception:
             log.exception("listing %s failed", name)
         finally:

@@ -3,6 +3,7 @@
 Exit code -1 means "connection lost, outcome unknown"; it never means "failed".
 
     local.py    a shell on this machine
+    lines.py    all lines of a command that may be sent again
     fabric.py   a shell over SSH; imported only by who opens one, for it is slow to import
 """
 

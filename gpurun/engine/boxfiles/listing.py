@@ -8,10 +8,10 @@ from pathlib import PurePosixPath
 
 from gpurun.errors import PhaseFailed
 from gpurun.phases import KEEP
-from gpurun.shell import UNKNOWN_OUTCOME, Shell
+from gpurun.shell import Shell
+from gpurun.shell.lines import lines_of
 
 LIST_S = 600.0
-LIST_TRIES = 3
 # Conda images have theirs off the PATH; setup notes which one it took.
 _PYTHON = (
     f"for each in venv/bin/python $(cat {KEEP}/python 2>/dev/null) python3 /opt/conda/bin/python3; "
@@ -103,11 +103,7 @@ def rows_of(
     """What a script prints, row by row, and all of it; PhaseFailed says what could not be done."""
     python = f'"$({_PYTHON})"'
     command = f"mkdir -p {KEEP}; {python} -c {shlex.quote(script)} {shlex.join(words)}"
-    for _ in range(LIST_TRIES):
-        lines: list[str] = []  # not the result's output: of a long list that keeps only the end
-        result = shell.run(command, timeout_s=LIST_S, stdin=stdin, on_line=lines.append)
-        if result.exited != UNKNOWN_OUTCOME:
-            break
+    result, lines = lines_of(shell, command, timeout_s=LIST_S, stdin=stdin)
     rows = [_row(line) for line in lines if line.startswith("[")]
     last = lines[-1].strip() if lines else ""
     if not result.ok or last != json.dumps({"rows": len(rows)}):
