@@ -10,6 +10,7 @@ from tests.boxes import Fleet, Shape, box
 from tests.boxes.fleet import H100_SXM
 from tests.boxes.shape import (
     A100X4,
+    FROM_NOTHING,
     H100X4,
     H100X4_PCIE,
     MIXED,
@@ -108,4 +109,20 @@ def test_a_box_without_python_says_so_and_nothing_is_left(
         keep(table.of_run("no python3", "none", document))
         assert done.returncode == 5
         assert "it has no python3, and setup.apt does not install it" in document["error"]
+        assert left_on(machine) == []
+
+
+@pytest.mark.slow
+def test_a_debian_of_nothing_but_sshd_is_set_up_and_trains(
+    hosts_of: Callable[..., Hosts], keep: Keep
+) -> None:
+    """No pip, venv module, git, curl or tmux: the setup installs what the recipe needs."""
+    train = "mkdir -p out; git --version; python -c 'import six'; echo 42 > out/result.txt"
+    with box(FROM_NOTHING) as machine:
+        home = hosts_of(machine)
+        words = ("--set", "setup.apt=[git]", "--set", "setup.pip=[six]")
+        done = home.go(home.recipe(train=f"set -e\n{train}"), *words, timeout_s=280)
+        document = json.loads(done.stdout)
+        keep(table.of_run("Debian of sshd and python3 alone", "none", document))
+        assert done.returncode == 0, done.stderr + home.logs()
         assert left_on(machine) == []
