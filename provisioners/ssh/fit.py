@@ -15,6 +15,11 @@ def misfits(seen: Survey, need: Need, gpu: str | None, gpu_count: int | None) ->
     owner says of it.
     """
     found = list(_gpus(seen, need, gpu, gpu_count)) if need.gpu is not None else []
+    if seen.unwritable:
+        found.append(
+            f"its user can neither write {seen.unwritable} nor use sudo: name another folder, with "
+            "`workspace` in ssh_hosts of the settings"
+        )
     if seen.disk_gb < need.disk_gb:
         found.append(f"{seen.disk_gb} GB of disk are free, need.disk_gb is {need.disk_gb}")
     return found

@@ -28,6 +28,9 @@ echo "cpus $(getconf _NPROCESSORS_ONLN 2>/dev/null)"
 echo "memory_kb $(awk '/MemTotal/ {{print $2}}' /proc/meminfo 2>/dev/null)"
 there={shlex.quote(workspace)}
 while [ ! -d "$there" ]; do there=$(dirname "$there"); done
+if [ ! -w "$there" ]; then
+  [ "$(id -u)" != 0 ] && sudo -n true 2>/dev/null || echo "unwritable $there"
+fi
 echo "disk_kb $(df -Pk "$there" | awk 'NR == 2 {{print $4}}')"
 if [ -d {MARKER} ]; then
   echo "held $(cat {MARKER}/label 2>/dev/null)"

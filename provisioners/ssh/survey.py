@@ -13,6 +13,7 @@ class Survey:
     cpus: int
     memory_gb: int
     disk_gb: int
+    unwritable: str  # the folder that keeps the workspace from being made or written; "" if none
     has_smi: bool  # nvidia-smi is there
     gpus: tuple[str, ...]  # the names of nvidia-smi
     trouble: tuple[str, ...]  # what else it says
@@ -54,6 +55,7 @@ class Survey:
             cpus=_whole(said.get("cpus")),
             memory_gb=_whole(said.get("memory_kb")) * 1024 // 10**9,
             disk_gb=_whole(said.get("disk_kb")) * 1024 // 10**9,
+            unwritable=said.get("unwritable", ""),
             has_smi="smi" in said,
             gpus=tuple(gpus),
             trouble=tuple(trouble),

@@ -138,14 +138,17 @@ def test_no_host_at_all(machine: Box, tried: Try) -> None:
 
 
 def test_a_host_that_another_controller_holds(
-    machine: Box, hosts_of: Callable[..., Hosts], tried: Try
+    machine: Box, hosts_of: Callable[..., Hosts], keep: Keep
 ) -> None:
     held = "var/tmp/gpurun"
     machine.sh(f"mkdir /{held}; echo gpurun-other-run-1 > /{held}/label")
     machine.sh(f"printf '%s\\n' 1 {int(time.time()) + 600} 0 none /x > /{held}/facts")
     try:
         home = hosts_of(machine)
+        began_s = time.monotonic()
         done = home.run("up", home.recipe(), "--yes", "--provider", "ssh")
+        seconds = time.monotonic() - began_s
+        keep(table.of_command("root container", "held by another controller", done, seconds))
         assert done.returncode == 3
         assert "is held by gpurun-other-run-1 until 2" in done.stderr
         assert home.rentals() == 0
@@ -171,20 +174,29 @@ def test_a_login_that_runs_tmux_instead_of_commands(tried: Try) -> None:
 
 
 @pytest.mark.parametrize("workspace", ["read-only", "root's"])
-def test_a_workspace_that_cannot_be_written(
-    workspace: str, hosts_of: Callable[..., Hosts], keep: Keep
-) -> None:
+def test_a_workspace_that_cannot_be_written(workspace: str, tried: Try) -> None:
     with box(Shape(user="ubuntu", sudo=False, workspace=workspace)) as machine:
+        done = tried(machine, "none", entry(machine), shape=f"/workspace is {workspace}, no sudo")
+        assert done.returncode == 3
+        assert "its user can neither write /workspace nor use sudo" in done.stderr
+        assert "with `workspace` in ssh_hosts of the settings" in done.stderr
+
+
+def test_a_host_whose_key_is_another_than_before(
+    hosts_of: Callable[..., Hosts], keep: Keep
+) -> None:
+    with box() as machine:
         home = hosts_of(machine)
+        assert home.run("offers", "--provider", "ssh").returncode == 0
+        machine.change_host_key()
         began_s = time.monotonic()
         done = home.run("up", home.recipe(), "--yes", "--provider", "ssh")
-        keep(
-            table.of_command(f"/workspace is {workspace}", "none", done, time.monotonic() - began_s)
-        )
+        seconds = time.monotonic() - began_s
+        keep(table.of_command("root container", "host key changed before", done, seconds))
         assert done.returncode == 4
-        assert "/workspace can neither be made nor written; nothing was made" in done.stderr
-        assert "with `workspace` in ssh_hosts of the settings" in done.stderr
-        assert left_on(machine) == []
+        assert "nothing was sent to it" in done.stderr
+        assert f"`rm {home.places.known_hosts / f'ssh-{machine.host}-22'}`" in done.stderr
+        assert home.rentals() == 0
 
 
 def test_a_disk_that_is_too_small(tried: Try) -> None:

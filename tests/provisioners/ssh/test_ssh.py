@@ -245,10 +245,12 @@ def test_a_workspace_that_cannot_be_written_is_said_and_leaves_nothing(
 ) -> None:
     with box(Shape(user="ubuntu", sudo=False, workspace=workspace)) as host:
         cloud = ssh_to(host)
-        with pytest.raises(NoCapacity, match=r"/workspace can neither be made nor written"):
-            cloud.create(order(cloud))
-        assert not (host.root / "var/tmp/gpurun").exists()
+        with pytest.raises(NoOffer, match=r"its user can neither write /workspace nor use sudo"):
+            cloud.offers(NEED)
         elsewhere = ssh_to(host, workspace="/home/ubuntu/runs")
+        with pytest.raises(NoCapacity, match=r"/workspace can neither be made nor written"):
+            cloud.create(order(elsewhere))
+        assert not (host.root / "var/tmp/gpurun").exists()
         assert elsewhere.create(order(elsewhere)).instance_id == LABEL
 
 
