@@ -8,7 +8,9 @@ so that one that cannot be reached does not blind the others.
 """
 
 import difflib
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpurun.clock import Clock
@@ -46,8 +48,20 @@ def provisioner(name: str, settings: "Settings", clock: Clock) -> Provisioner:
 
 
 def names(settings: "Settings") -> list[str]:
-    """All that `provisioner` knows: those built in, then the plugins; each host by itself."""
-    return [each for name in _kinds() for each in members(name, settings)]
+    """All that can be asked: those built in, the clouds among them that have a key, then the
+    plugins; each host by itself.
+    """
+    return [
+        each
+        for name in _kinds()
+        if name not in CLOUDS or has_key(name, settings)
+        for each in members(name, settings)
+    ]
+
+
+def has_key(cloud: str, settings: "Settings") -> bool:
+    """Whether a key for this cloud is found anywhere; nothing is asked of the cloud."""
+    return _KEYED[cloud](settings)
 
 
 def members(name: str, settings: "Settings") -> list[str]:
@@ -64,6 +78,29 @@ def members(name: str, settings: "Settings") -> list[str]:
 def kind(name: str) -> str:
     """What recipes call it: `ssh` for every host."""
     return name.partition(":")[0]
+
+
+def _prime(name: str, settings: "Settings", clock: Clock) -> Provisioner:
+    from gpurun.hardware.models import is_the
+    from provisioners.prime import Prime
+    from provisioners.prime.access import find, public_keys
+
+    access = find(_key("prime", settings), os.environ, Path.home())
+    if access is None:
+        raise UsageError("there is no key for prime: run `gpurun auth prime`")
+    return Prime(access, clock, is_the, public_keys(access.key_file, Path.home()))
+
+
+def _prime_has_key(settings: "Settings") -> bool:
+    from provisioners.prime.access import find
+
+    return find(_key("prime", settings), os.environ, Path.home()) is not None
+
+
+def _key(cloud: str, settings: "Settings") -> str:
+    """The key in the settings, or nothing."""
+    secret = settings.keys.get(cloud)
+    return secret.get_secret_value() if secret is not None else ""
 
 
 def _kinds() -> list[str]:
@@ -120,7 +157,10 @@ def _name(user: str, host: str, port: int) -> str:
 _BUILT_IN: dict[str, "Callable[[str, Settings, Clock], Provisioner]"] = {
     "local": _local,
     "ssh": _ssh,
+    "prime": _prime,
 }
+_KEYED: "dict[str, Callable[[Settings], bool]]" = {"prime": _prime_has_key}
+CLOUDS = tuple(_KEYED)  # those that `gpurun auth` has a key for
 
 
 def _plugins() -> "EntryPoints":

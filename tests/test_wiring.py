@@ -57,7 +57,9 @@ PROJECT = """
 
 @pytest.fixture
 def settings(tmp_path: Path) -> SimpleNamespace:
-    return SimpleNamespace(state_dir=tmp_path, local_usd_per_hour=Decimal("0.75"), ssh_hosts=())
+    return SimpleNamespace(
+        state_dir=tmp_path, local_usd_per_hour=Decimal("0.75"), ssh_hosts=(), keys={}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +165,9 @@ HOSTS = (SshHost(host="a.example"), SshHost(host="b.example", user="me", port=22
 
 
 def test_each_host_of_the_settings_is_a_provider_by_itself(tmp_path: Path) -> None:
-    settings = SimpleNamespace(state_dir=tmp_path, local_usd_per_hour=Decimal(0), ssh_hosts=HOSTS)
+    settings = SimpleNamespace(
+        state_dir=tmp_path, local_usd_per_hour=Decimal(0), ssh_hosts=HOSTS, keys={}
+    )
     assert members("ssh", settings) == ["ssh:root@a.example:22", "ssh:me@b.example:2222"]
     assert set(members("ssh", settings)) <= set(names(settings))
     for name in members("ssh", settings):
