@@ -1,0 +1,206 @@
+"""The line to a box is cut, lossy, slow, reset or refused: the run goes on, nothing is done twice.
+
+A line that heals within seconds and one that heals after a minute take the same way: each command
+of the engine waits for the line as long as the timer in force allows, and is then sent again.
+"""
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from gpurun.clock import Deadline
+from tests.boxes import Box, Proxy, box
+from tests.homes import WAITS
+from tests.hosts import Hosts, entry, left_on, run_root
+from tests.ssh import table
+from tests.ssh.conftest import Keep
+
+ONCE = "mkdir -p data/train data/test; echo x >> data/builds\n"
+ONCE += "touch data/train/dataset.json data/test/dataset.json; sleep 0.5"
+TRAIN = (
+    "mkdir -p out; echo x >> out/launches; cp data/builds out; sleep 1; echo 42 > out/result.txt"
+)
+CUTS = (("boot", "ship", "data", "train"), ("accept", "setup", "verify", "arm", "collect"))
+DOWN_S = 4.0
+
+
+def once_only(home: Hosts, run: str) -> None:
+    for file in ("builds", "launches"):
+        assert home.fetched(run, f"out/{file}") == "x\n", home.logs()
+    assert home.rentals() == 1
+
+
+def until_phase(home: Hosts, run: str, phase: str) -> None:
+    deadline = Deadline(60, poll_s=0.005)
+    while home.phase(run) != phase:
+        assert not deadline.passed(), f"never in {phase}:\n{home.logs()}"
+
+
+def wait(seconds: float) -> None:
+    threading.Event().wait(seconds)
+
+
+@pytest.mark.parametrize("phases", CUTS, ids=", ".join)
+def test_a_line_that_is_cut_in_a_phase_and_heals_ends_nothing(
+    phases: tuple[str, ...], hosts_of: Callable[..., Hosts], keep: Keep
+) -> None:
+    """With a round trip of 200 ms no phase is over before it is cut."""
+    with box() as machine, Proxy(machine.host, machine.port, latency_s=0.1) as line:
+        home = hosts_of()
+        home.list_hosts([entry(machine, via=line)])
+        run = home.begin(home.recipe(build=ONCE, train=TRAIN), "--set", "setup.apt=[coreutils]")
+        for phase in phases:
+            until_phase(home, run, phase)
+            machine.cut()
+            line.reset()
+            wait(DOWN_S)
+            machine.heal()
+        ended = home.finished(run)
+        keep(table.of_run("root container", f"200 ms; line cut in {', '.join(phases)}", ended))
+        assert ended["state"] == "done", ended["error"] + home.logs()
+        once_only(home, run)
+        assert left_on(machine) == []
+
+
+@pytest.mark.parametrize(
+    "phases", [("boot", "ship", "data"), ("accept", "train", "collect")], ids=", ".join
+)
+def test_an_sshd_that_refuses_for_a_while_ends_nothing(
+    phases: tuple[str, ...], hosts_of: Callable[..., Hosts], keep: Keep
+) -> None:
+    """Longer than any try lasts: whoever waits for 8 s has begun to ask every 5 s, and goes on."""
+    with box() as machine, Proxy(machine.host, machine.port, latency_s=0.1) as line:
+        home = hosts_of()
+        home.list_hosts([entry(machine, via=line)])
+        run = home.begin(home.recipe(build=ONCE, train=TRAIN))
+        for phase in phases:
+            until_phase(home, run, phase)
+            machine.refuse()
+            line.reset()
+            wait(8)
+            machine.accept()
+        ended = home.finished(run)
+        keep(table.of_run("root container", f"sshd refuses 8 s in {', '.join(phases)}", ended))
+        assert ended["state"] == "done", ended["error"] + home.logs()
+        once_only(home, run)
+        assert left_on(machine) == []
+
+
+@pytest.mark.slow
+def test_an_sshd_that_refuses_for_a_minute_ends_nothing(
+    hosts_of: Callable[..., Hosts], keep: Keep
+) -> None:
+    with box() as machine:
+        home = hosts_of(machine)
+        run = home.begin(home.recipe(build=f"{ONCE}; sleep 2", train=TRAIN))
+        until_phase(home, run, "data")
+        machine.refuse()
+        machine.reset_connections()
+        wait(60)
+        machine.accept()
+        ended = home.finished(run)
+        keep(table.of_run("root container", "sshd refuses 60 s in data", ended))
+        assert ended["state"] == "done", ended["error"] + home.logs()
+        once_only(home, run)
+
+
+def test_a_line_that_loses_every_tenth_packet_ends_nothing(
+    hosts_of: Callable[..., Hosts], keep: Keep
+) -> None:
+    with box() as machine:
+        home = hosts_of(machine)
+        machine.loss(10)
+        run = home.begin(home.recipe(build=ONCE, train=TRAIN))
+        ended = home.finished(run)
+        machine.loss(0)
+        keep(table.of_run("root container", "10 % loss", ended))
+        assert ended["state"] == "done", ended["error"] + home.logs()
+        once_only(home, run)
+        assert left_on(machine) == []
+
+
+def test_another_host_key_in_mid_run_stops_it_and_nothing_is_sent(
+    hosts_of: Callable[..., Hosts], keep: Keep
+) -> None:
+    """Until a human says why it changed, the run cannot be proven ended: that is exit 10."""
+    with box() as machine:
+        home = hosts_of(machine)
+        run = home.begin(home.recipe(train=WAITS))
+        until_phase(home, run, "train")
+        home.until(lambda: (run_root(machine) / "out/result.txt").exists())
+        machine.change_host_key()
+        machine.reset_connections()
+        logins = machine.log().count("Accepted publickey")
+        home.until(lambda: home.document(run)["state"] == "still_billing", 120)
+        document = home.document(run)
+        keep(table.of_run("root container", "host key changed in train", document))
+        pinned = home.places.known_hosts / f"ssh-{machine.host}-22"
+        assert document["exit_code"] == 10
+        for words in ("the host key of", "changed", "nothing was sent to it", f"`rm {pinned}`"):
+            assert words in document["error"], document["error"]
+        assert machine.log().count("Accepted publickey") == logins
+        pinned.unlink()  # as the message says
+        ended = home.finished(run)
+        assert (ended["state"], ended["exit_code"]) == ("failed", 5)
+        assert left_on(machine) == []
+
+
+def test_a_kill_while_the_line_is_down_is_done_when_it_is_back(
+    hosts_of: Callable[..., Hosts], keep: Keep
+) -> None:
+    with box() as machine:
+        home = hosts_of(machine)
+        run = home.begin(home.recipe(train=WAITS))
+        until_phase(home, run, "train")
+        home.until(lambda: (run_root(machine) / "out/result.txt").exists())
+        machine.refuse()
+        machine.reset_connections()
+        killing = home.start("kill", run, "--yes")
+        home.until(lambda: home.document(run)["phase"] == "destroy")
+        assert home.document(run)["state"] == "active"
+        machine.accept()
+        ended = home.finished(run)
+        assert killing.wait(60) == 0
+        killing.communicate()
+        keep(table.of_run("root container", "killed while the line was down", ended))
+        assert (ended["state"], ended["exit_code"]) == ("killed", 7)
+        assert left_on(machine) == []
+        kept = machine.root / "workspace/kept"
+        assert [path.read_text() for path in kept.rglob("result.txt")] == ["42\n"]
+
+
+def test_a_timer_that_fires_while_the_line_is_down_ends_the_processes_on_the_box(
+    hosts_of: Callable[..., Hosts], keep: Keep
+) -> None:
+    """The fuse counts by the box's uptime, which the test then moves on by its margin."""
+    with box() as machine:
+        machine.sh("cat /proc/uptime > /run/uptime; mount --bind /run/uptime /proc/uptime")
+        home = hosts_of(machine)
+        run = home.begin(home.recipe(train=WAITS, run_minutes=0.1, grace_minutes=0.1))
+        until_phase(home, run, "train")
+        home.until(lambda: (run_root(machine) / "out/result.txt").exists())
+        machine.cut()
+        home.until(lambda: home.document(run)["reason"].startswith("the run timer fired"))
+        assert training(machine)
+        now_s = float((machine.root / "run/uptime").read_text().split()[0])
+        (machine.root / "run/uptime").write_text(f"{now_s + 12 + 120:.2f} 0.00\n")
+        home.until(lambda: not training(machine), 30)
+        assert (run_root(machine) / "out/result.txt").exists()
+        machine.heal()
+        ended = home.finished(run)
+        keep(table.of_run("root container", "line cut when the timer fires", ended))
+        assert (ended["state"], ended["exit_code"]) == ("deadline", 6)
+        assert left_on(machine) == []
+
+
+def training(machine: Box) -> list[int]:
+    """The processes of the training, by their numbers here."""
+    found = []
+    for pid in machine.pids():
+        with suppress(OSError):
+            if WAITS.rpartition(";")[0].encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.append(pid)
+    return found
