@@ -163,10 +163,11 @@ class ACTLossHead(nn.Module):
                 "steps": torch.where(done, carry.steps, 0).sum(),
             }
         lm_loss = (self._cross_entropy(logits, labels).sum(-1) / divisor).sum()
-        q_loss = _binary(halt, exact.to(halt.dtype))
+        # Blanks, which fill the last batch of an evaluation, have no labels and do not count.
+        q_loss = torch.where(tokens > 0, _binary(halt, exact.to(halt.dtype)), 0).sum()
         metrics |= {"lm_loss": lm_loss.detach(), "q_halt_loss": q_loss.detach()}
         if target is not None:
-            q_continue_loss = _binary(go_on, target)
+            q_continue_loss = torch.where(tokens > 0, _binary(go_on, target), 0).sum()
             metrics["q_continue_loss"] = q_continue_loss.detach()
             q_loss = q_loss + q_continue_loss
         outputs = {"logits": logits, "preds": predictions, "q_halt_logits": halt}
@@ -178,4 +179,4 @@ def _choose(halted: Tensor, new: Tensor, old: Tensor) -> Tensor:
 
 
 def _binary(scores: Tensor, targets: Tensor) -> Tensor:
-    return binary_cross_entropy_with_logits(scores, targets, reduction="sum")
+    return binary_cross_entropy_with_logits(scores, targets, reduction="none")

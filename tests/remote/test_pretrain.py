@@ -1,7 +1,6 @@
 """Whole runs of a very small model, in processes of their own where signals or ranks matter."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -52,7 +51,8 @@ def test_the_checkpoint_is_written_before_the_evaluation(small_set: Path, tmp_pa
     pretrain(words(small_set, tmp_path / "run"))
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     events = [json.loads(line)["event"] for line in lines]
-    assert [e for e in events if e != "step"] == ["checkpoint", "eval"] * 2 + ["finished"]
+    interval = ["checkpoint", "evaluating", "eval"]
+    assert [e for e in events if e != "step"] == [*interval, *interval, "finished"]
 
 
 def test_two_processes_train_and_evaluate_as_one_does(small_set: Path, tmp_path: Path) -> None:
@@ -63,7 +63,8 @@ def test_two_processes_train_and_evaluate_as_one_does(small_set: Path, tmp_path:
     assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=1e-5)
     ours, theirs = (metrics(tmp_path / run, "eval")[0] for run in ("two", "one"))
     assert ours["all/count"] == theirs["all/count"]
-    assert ours["all/lm_loss"] == pytest.approx(theirs["all/lm_loss"], rel=1e-4)
+    for loss in ("all/lm_loss", "all/q_halt_loss"):  # blanks, which only ranks evaluate, add none
+        assert ours[loss] == pytest.approx(theirs[loss], rel=1e-4)
     name = "evaluator_ARC_step_3/submission.json"
     assert (tmp_path / "two" / name).exists()
 
@@ -173,18 +174,3 @@ def test_a_batch_that_the_processes_cannot_share_is_refused(
     )
     assert result.returncode != 0
     assert "global_batch_size 5 is not divisible by 2 processes" in result.stderr
-
-
-def test_wandb_that_cannot_start_does_not_hold_up_training(small_set: Path, tmp_path: Path) -> None:
-    broken = tmp_path / "site" / "wandb"
-    broken.mkdir(parents=True)
-    (broken / "__init__.py").write_text("def init(**_):\n    raise OSError('no route to host')\n")
-    path = f"{broken.parent}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-    environment = ONE_THREAD | {"WANDB_MODE": "online", "PYTHONPATH": path}
-    command = [sys.executable, "-m", "remote.pretrain", *words(small_set, tmp_path / "run")]
-    result = subprocess.run(
-        [*command, "max_steps=1", "evaluators=[]"], env=environment, capture_output=True, text=True
-    )
-    assert result.returncode == 0, result.stderr
-    assert "wandb is off: no route to host; metrics.jsonl goes on" in result.stdout
-    assert len(metrics(tmp_path / "run", "step")) == 1
