@@ -5,7 +5,8 @@ adam-atan2-pytorch, which scales by 1.27 and corrects the first moment inside th
 """
 
 import logging
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor
@@ -25,7 +26,7 @@ def adam_atan2(
     """
     device = parameters[0].device
     capability = torch.cuda.get_device_capability(device) if device.type == "cuda" else None
-    if refusal := why_not_the_extension(capability):
+    if refusal := why_not_the_extension(capability, os.environ):
         log.info("optimiser: %s (%s)", PURE, refusal)
         optimizer: torch.optim.Optimizer = AdamATan2(
             parameters, lr=0.0, betas=betas, weight_decay=weight_decay, capturable=bool(capability)
@@ -42,10 +43,17 @@ def adam_atan2(
     return optimizer, kind
 
 
-def why_not_the_extension(capability: tuple[int, int] | None) -> str | None:
-    """`capability` is the GPU's, None without one.  None if the extension can be used."""
+def why_not_the_extension(
+    capability: tuple[int, int] | None, environ: Mapping[str, str]
+) -> str | None:
+    """`capability` is the GPU's, None without one.  None if the extension can be used.
+
+    GPURUN_OPTIMISER=torch says that the set-up of this box has settled it: nothing is imported.
+    """
     if capability is None:
         return "the CUDA extension needs a GPU"
+    if environ.get("GPURUN_OPTIMISER") == "torch":
+        return "GPURUN_OPTIMISER=torch"
     if capability[0] not in ITS_GPUS:
         return f"the CUDA extension has no code for compute capability {capability}"
     try:

@@ -1,6 +1,7 @@
 """What machines that are not here would be told."""
 
 import re
+import sys
 
 import pytest
 import torch
@@ -105,4 +106,10 @@ def test_an_old_gpu_and_a_small_shm_get_a_word() -> None:
 def test_the_cuda_optimiser_is_only_taken_where_it_can_run(
     capability: tuple[int, int] | None, reason: str
 ) -> None:
-    assert re.search(reason, why_not_the_extension(capability) or "")
+    assert re.search(reason, why_not_the_extension(capability, {}) or "")
+
+
+def test_what_the_set_up_has_settled_is_kept_and_nothing_is_imported() -> None:
+    settled = {"GPURUN_OPTIMISER": "torch"}
+    assert why_not_the_extension((9, 0), settled) == "GPURUN_OPTIMISER=torch"
+    assert "adam_atan2" not in sys.modules
