@@ -17,11 +17,13 @@ from typing import Any
 import torch
 
 from remote.config import PretrainConfig, to_dict
+from remote.dataset.sets import fingerprint
 from remote.provenance import provenance
 from remote.ranks import Ranks
 from remote.resume import (
     rank_state,
     refuse_another_arch,
+    refuse_other_puzzles,
     restore_progress,
     restore_weights,
     shared_state,
@@ -85,6 +87,7 @@ def load(
         log.info("loaded weights only from %s: step, rates and data start anew", path)
         return {}
     state = read_file(path / STATE)
+    refuse_other_puzzles(config, training.data_digest, state, path)
     restore_weights(training, config, state, path)
     if to_train:
         restore_progress(training, config, ranks, state, path)
@@ -93,10 +96,12 @@ def load(
 
 
 def check(config: PretrainConfig) -> None:
-    """That `load_checkpoint` names a sound one, and of this architecture; loads nothing."""
+    """That `load_checkpoint` names a sound one, of this architecture and data; loads nothing."""
     path = find(config.load_checkpoint, Path(config.checkpoint_path))
     if path.is_dir():
-        refuse_another_arch(config, read_file(path / STATE)["config"], path)
+        state = read_file(path / STATE)
+        refuse_another_arch(config, state["config"], path)
+        refuse_other_puzzles(config, fingerprint(config.train_paths), state, path)
     else:
         plain(read_file(path), path)
 

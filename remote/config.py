@@ -25,7 +25,7 @@ class PretrainConfig:
     arch: Arch
     arch_name: str
 
-    data_paths: list[str] = field(default_factory=lambda: ["data/arc-aug-1000"])
+    data_paths: list[str] = field(default_factory=lambda: ["data/arc-aug-1000"])  # one or several
     data_paths_test: list[str] = field(default_factory=list)  # empty: the test split of data_paths
     evaluators: list[dict | str] = field(default_factory=lambda: [{"name": "arc@ARC"}])
 
@@ -66,6 +66,15 @@ class PretrainConfig:
     device: str = "auto"  # cuda if there is one
     compile: bool | None = None  # None: on a GPU, unless DISABLE_COMPILE is set
     shard_puzzle_emb: bool = True  # over the ranks; exact
+    new_puzzles: bool = False  # load_checkpoint on data of other puzzles: their vectors start anew
+
+    @property
+    def train_paths(self) -> list[Path]:
+        return [Path(path) for path in self.data_paths]
+
+    @property
+    def test_paths(self) -> list[Path]:
+        return [Path(path) for path in self.data_paths_test] or self.train_paths
 
     @property
     def epochs_per_iteration(self) -> int:
@@ -88,8 +97,8 @@ class PretrainConfig:
         for name in ("eval_interval", "max_steps", "log_interval", "checkpoint_every_n_steps"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, or null")
-        if len(self.data_paths) != 1 or len(self.data_paths_test) > 1:
-            raise ConfigError("data_paths must name one dataset, data_paths_test at most one")
+        if not self.data_paths:
+            raise ConfigError("data_paths must name a dataset, or several: data_paths=[data/arc]")
         for name in ("keep_last", "keep_best", "checkpoint_minutes", "hang_minutes"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} must not be negative")

@@ -18,7 +18,8 @@ from typing import Any
 
 from remote import checkpoint, evaluators
 from remote.config import PretrainConfig, load_config
-from remote.dataset.layout import DatasetError, open_split
+from remote.dataset.sets import open_splits
+from remote.dataset.split import DatasetError
 from remote.evaluation import evaluate
 from remote.overrides import ConfigError, parse_word
 from remote.ranks import Ranks, joined
@@ -63,11 +64,11 @@ def _evaluate(config: PretrainConfig, ranks: Ranks) -> dict[str, float | str]:
     began_s = time.monotonic()
     # Each batch is shared evenly; a few more rows change no result.
     config.global_batch_size += -config.global_batch_size % ranks.world_size
-    data = Path((config.data_paths_test or config.data_paths)[0])
-    split = open_split(data, "test")
-    made = evaluators.make(config.evaluators, data)
-    training = Training(config, split, ranks, schedule_steps=1)
-    votes = checkpoint.load(training, config, ranks)
+    known = open_splits(config.train_paths, "train")
+    split = open_splits(config.test_paths, "test", trained_on=config.train_paths)
+    made = evaluators.make(config.evaluators, config.test_paths)
+    training = Training(config, known, ranks, schedule_steps=1)
+    votes = checkpoint.load(training, config, ranks, to_train=False)
     for evaluator in made:
         if ranks.first and evaluator.remembers and evaluator.name in votes:
             evaluator.restore(votes[evaluator.name])

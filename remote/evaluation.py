@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import math
 import time
 import traceback
 from collections.abc import Callable
@@ -12,8 +13,8 @@ import torch
 
 from remote.config import PretrainConfig
 from remote.dataset.batches import Batch, evaluation_batches, iterate_test
-from remote.dataset.layout import Split
 from remote.dataset.prefetch import prefetched
+from remote.dataset.split import Split
 from remote.evaluators.arc import ARC
 from remote.ranks import Ranks
 from remote.training import Training, means, to_device
@@ -37,7 +38,8 @@ def evaluate(
 ) -> dict[str, float | str]:
     """Called by all ranks; the first one gets all metrics.  A failing evaluator is reported.
 
-    `progress` is told now and then, on the first rank, how many batches are done and of how many.
+    `progress` is told at first, and now and then, on the first rank, how many batches are done and
+    of how many.
     """
     averaged = training.ema.applied() if training.ema else contextlib.nullcontext()
     failures: dict[int, str] = {}
@@ -50,7 +52,7 @@ def evaluate(
     batches = iterate_test(split, batch_size=config.global_batch_size, shard=ranks.shard)
     with averaged, contextlib.closing(prefetched(batches)) as ready:
         training.model.eval()
-        said_s = time.monotonic()
+        said_s = -math.inf
         for number, (batch, examples) in enumerate(ready):
             if ranks.any(flag=should_stop()):
                 raise Stopped

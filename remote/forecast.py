@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from remote.config import PretrainConfig
-from remote.dataset.layout import Split
+from remote.dataset.split import Split
 from remote.models.build import build_model, forward_dtype
 from remote.ranks import Ranks
 from remote.speed import evaluation_flops, forward_flops, peak_of, step_flops
@@ -114,6 +114,7 @@ def warning(config: PretrainConfig, expected: Times) -> str | None:
 def memory(
     config: PretrainConfig, *, parameters: int, table: int, seq_len: int, device: torch.device
 ) -> Memory:
+    """`table` numbers of the puzzle table are this process's."""
     arch = config.arch
     copies = 4 + config.ema
     tokens = seq_len + arch.puzzle_emb_len

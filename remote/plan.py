@@ -2,15 +2,15 @@
 
 from dataclasses import dataclass
 from itertools import accumulate
-from pathlib import Path
 
 import torch
 
 from remote import forecast
 from remote.config import PretrainConfig
 from remote.dataset.batches import TrainingIteration, evaluation_batches, nominal_steps
-from remote.dataset.layout import DatasetError, Split, open_split
-from remote.models.build import build_model, forward_dtype
+from remote.dataset.sets import open_splits
+from remote.dataset.split import Split
+from remote.models.build import build_model, forward_dtype, table_rows
 from remote.overrides import ConfigError
 from remote.ranks import Ranks
 
@@ -42,14 +42,8 @@ def make_plan(config: PretrainConfig, ranks: Ranks) -> Plan:
             f" {ranks.world_size} processes; the next that is:"
             f" {-(-config.global_batch_size // ranks.world_size) * ranks.world_size}"
         )
-    train = open_split(Path(config.data_paths[0]), "train")
+    train = open_splits(config.train_paths, "train")
     test = _open_test(config)
-    if test is not None and test.num_puzzle_identifiers != train.num_puzzle_identifiers:
-        raise DatasetError(
-            f"{config.data_paths_test[0]} names {test.num_puzzle_identifiers} puzzles,"
-            f" {config.data_paths[0]} {train.num_puzzle_identifiers}: they were not built together,"
-            " so the test puzzles' embeddings would be those of others. Build both in one go"
-        )
     schedule_steps = nominal_steps(train, batch_size=config.global_batch_size, epochs=config.epochs)
     exact = config.epochs * train.groups <= EXACT_UP_TO_DRAWS
     counted = [
@@ -80,7 +74,8 @@ def make_plan(config: PretrainConfig, ranks: Ranks) -> Plan:
         memory=forecast.memory(
             config,
             parameters=parameters,
-            table=table,
+            table=table_rows(config, train.num_puzzle_identifiers, ranks.world_size)
+            * config.arch.puzzle_emb_ndim,
             seq_len=train.seq_len,
             device=ranks.device,
         ),
@@ -105,7 +100,7 @@ def describe(config: PretrainConfig, plan: Plan, ranks: Ranks) -> list[str]:
     limit = plan.memory.limit
     of_limit = f" of {limit / GIB:.1f}" if limit else ""
     return [
-        f"data: {config.data_paths[0]}, {len(plan.train.inputs)} examples,"
+        f"data: {', '.join(config.data_paths)}, {len(plan.train.inputs)} examples,"
         f" {plan.train.groups} groups, {plan.train.num_puzzle_identifiers} identifiers",
         f"total steps: {plan.total_steps}{'' if plan.exact else ' (estimate)'}"
         f" in {plan.iterations} iteration(s)",
@@ -185,7 +180,6 @@ def _require_memory(config: PretrainConfig, plan: Plan, ranks: Ranks) -> None:
 
 
 def _open_test(config: PretrainConfig) -> Split | None:
-    path = Path((config.data_paths_test or config.data_paths)[0])
-    if not config.evaluators and not (path / "test").exists():
+    if not config.evaluators and not all((path / "test").exists() for path in config.test_paths):
         return None
-    return open_split(path, "test")
+    return open_splits(config.test_paths, "test", trained_on=config.train_paths)

@@ -19,8 +19,8 @@ import torch
 from remote import checkpoint, evaluators, evidence
 from remote.config import PretrainConfig, load_config
 from remote.dataset.batches import Batch
-from remote.dataset.layout import DatasetError
 from remote.dataset.loader import Loader
+from remote.dataset.split import DatasetError
 from remote.evaluation import Stopped, evaluate
 from remote.evidence import Watchdog
 from remote.machine import look, require_kernels
@@ -79,7 +79,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def check(config: PretrainConfig, plan: Plan, ranks: Ranks) -> None:
-    evaluators.make(config.evaluators, _evaluated_data(config))
+    evaluators.make(config.evaluators, config.test_paths)
     if config.load_checkpoint:
         checkpoint.check(config)
     if ranks.first:
@@ -92,7 +92,7 @@ class Run:
     def __init__(self, config: PretrainConfig, plan: Plan, ranks: Ranks) -> None:
         self._config, self._plan, self._ranks = config, plan, ranks
         self._stop = False
-        self._evaluators = evaluators.make(config.evaluators, _evaluated_data(config))
+        self._evaluators = evaluators.make(config.evaluators, config.test_paths)
         self._training = Training(config, plan.train, ranks, schedule_steps=plan.schedule_steps)
         if config.load_checkpoint:
             votes = checkpoint.load(self._training, config, ranks)
@@ -207,6 +207,7 @@ class Run:
                 self._evaluators,
                 self._ranks,
                 self._stop_evaluating,
+                self._report_evaluating,
             )
         except Stopped:
             return False
@@ -245,6 +246,10 @@ class Run:
         self._watchdog.beat(f"evaluation at step {self._training.step}")
         return self._stop
 
+    def _report_evaluating(self, done: int, total: int) -> None:
+        where = {"batches_done": done, "batches": total}
+        self._report.event("evaluating", self._training.step, where)
+
     def _ask_to_stop(self) -> None:
         self._stop = True
 
@@ -261,10 +266,6 @@ def _on_sigterm(act: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _evaluated_data(config: PretrainConfig) -> Path:
-    return Path((config.data_paths_test or config.data_paths)[0])
 
 
 if __name__ == "__main__":

@@ -64,7 +64,8 @@ def restore_weights(training: Training, config: PretrainConfig, state: State, pa
     if config.arch.puzzle_emb_ndim:
         embedding = training.model.model.inner.puzzle_emb
         tables = _RankFiles(path, state["world_size"]).tables()
-        load_table(embedding, tables, state["puzzle_rows"], path)
+        same = state["data_digest"] == training.data_digest
+        load_table(embedding, tables, state["puzzle_rows"], path, same_puzzles=same)
     if training.ema is not None:
         if state["ema"] is None:
             log.info("%s has no average: it starts from the weights", path)
@@ -92,6 +93,18 @@ def restore_progress(
         return
     training.iteration, training.batches_done = state["iteration"], state["batches_done"]
     _restore_rows(training, config, ranks, _RankFiles(path, state["world_size"]))
+
+
+def refuse_other_puzzles(config: PretrainConfig, digest: str, state: State, path: Path) -> None:
+    """`digest` is this run's.  Where no vector belongs to a puzzle, other ones are no mistake."""
+    if state["data_digest"] == digest or config.new_puzzles or not config.arch.puzzle_emb_ndim:
+        return
+    raise CheckpointError(
+        f"{path} was trained on other data than {', '.join(config.data_paths)}: its puzzle vectors"
+        f" belong to other identifiers. Give data_paths=[{','.join(state['config']['data_paths'])}]"
+        " as it had, built with the same options; or, to train other puzzles with its weights,"
+        " new_puzzles=True: every puzzle's vector starts as the mean of the old ones"
+    )
 
 
 def refuse_another_arch(config: PretrainConfig, old: State, path: Path) -> None:

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from remote.config import PretrainConfig
 from remote.dataset.batches import Batch
-from remote.dataset.layout import Split
+from remote.dataset.sets import fingerprint
+from remote.dataset.split import Split
 from remote.models.act import Carry, exploration
 from remote.models.build import build_model
 from remote.models.compiled import compile_model
@@ -20,7 +21,6 @@ from remote.optim.ema import EMA
 from remote.optim.flat import Flat
 from remote.optim.schedule import lr_share
 from remote.optim.sign_sgd import SignSGD
-from remote.provenance import data_digest
 from remote.ranks import Ranks
 
 SUMS_OVER_ROWS = ("lm_loss", "q_halt_loss", "q_continue_loss")  # the others: over finished rows
@@ -42,7 +42,7 @@ class Training:
         self, config: PretrainConfig, split: Split, ranks: Ranks, *, schedule_steps: int
     ) -> None:
         self._config, self._ranks, self._schedule_steps = config, ranks, schedule_steps
-        self.data_digest = data_digest(split)
+        self.data_digest = fingerprint(config.train_paths)
         torch.manual_seed(config.seed + ranks.rank)
         self.model = build_model(config, split, ranks.device, ranks)
         self.share_weights()

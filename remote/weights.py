@@ -72,12 +72,18 @@ def load_into(model: ACTLossHead, weights: Weights, source: Path) -> None:
 
 @torch.no_grad()
 def load_table(
-    embedding: SparseEmbedding, parts: Iterable[tuple[int, Tensor]], rows: int, source: Path
+    embedding: SparseEmbedding,
+    parts: Iterable[tuple[int, Tensor]],
+    rows: int,
+    source: Path,
+    *,
+    same_puzzles: bool = True,
 ) -> None:
     """From a table of `rows` rows in parts (first row, its rows); each rank takes its own.
 
-    A table of another size has other puzzles: every row becomes its mean.
+    A table of other puzzles, as one of another size is: every row becomes its mean.
     """
+    same_puzzles = same_puzzles and rows == embedding.rows
     own, first = embedding.weights, embedding.first
     total = torch.zeros(own.shape[1], dtype=torch.float64)
     for start, part in parts:
@@ -86,17 +92,17 @@ def load_table(
                 f"{source} has puzzle vectors of {part.shape[1]}, this model of {own.shape[1]}:"
                 " set arch.puzzle_emb_ndim"
             )
-        if rows != embedding.rows:
+        if not same_puzzles:
             total += part.sum(0, dtype=torch.float64)
             continue
         begin, end = max(start, first), min(start + len(part), first + len(own))
         if begin < end:
             own[begin - first : end - first] = part[begin - start : end - start].to(own.device)
-    if rows != embedding.rows:
+    if not same_puzzles:
         own[:] = (total / rows).to(own)
         log.info(
-            "the puzzle table of %s has %d rows, this dataset %d: every row starts as the mean of"
-            " the old ones",
+            "the puzzle table of %s is of other puzzles (it has %d rows, this dataset %d):"
+            " every row starts as the mean of the old ones",
             source,
             rows,
             embedding.rows,

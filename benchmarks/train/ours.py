@@ -55,7 +55,7 @@ def main(job: Job) -> Found:
 
     measure(job, found, step, wait)
     if job.evaluates and plan.test is not None:
-        evaluators = make(config.evaluators, Path(job.data))
+        evaluators = make(config.evaluators, config.test_paths)
         began_s, began_cpu_s = time.perf_counter(), time.process_time()
         evaluate(training, config, plan.test, evaluators, ranks, lambda: False)
         wait()

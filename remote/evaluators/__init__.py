@@ -1,6 +1,7 @@
 """What is made of a model's answers: an evaluator gathers them and says how good they are."""
 
 import difflib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from remote.overrides import ConfigError
 EVALUATORS = {"arc@ARC": ARC}
 
 
-def make(entries: list[dict[str, Any]], data: Path) -> list[ARC]:
+def make(entries: list[dict[str, Any]], data: Sequence[Path]) -> list[ARC]:
     """From the setting `evaluators`; a wrong name or option is found before training."""
     made = []
     for entry in entries:

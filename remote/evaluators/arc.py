@@ -5,13 +5,14 @@ that is the option `aggregated_voting`, whose votes are in the checkpoint.
 """
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from remote.dataset.grids import NAME_SEPARATOR, parse_grid
-from remote.dataset.layout import open_names, read_json
+from remote.dataset.sets import held_out_puzzles, names_of
 from remote.evaluators.originals import name_of, original_grids, rows_of
 from remote.evaluators.votes import (
     NONE,
@@ -33,13 +34,13 @@ class ARC:
     name = "ARC"
     OPTIONS = ("aggregated_voting", "pass_Ks", "submission_K")
 
-    def __init__(self, data: Path, options: dict[str, Any]) -> None:
-        puzzles: dict[str, dict] = read_json(data / "test_puzzles.json")
+    def __init__(self, data: Sequence[Path], options: dict[str, Any]) -> None:
+        puzzles = held_out_puzzles(data)
         self._puzzles = list(puzzles)
         # Of 1.2 million names a tenth is asked for.
         self._names = {
             identifier: name
-            for identifier, name in enumerate(open_names(data))
+            for identifier, name in enumerate(names_of(data))
             if name.partition(NAME_SEPARATOR)[0] in puzzles
         }
         self._pairs = [(name, pair) for name, puzzle in puzzles.items() for pair in puzzle["test"]]

@@ -3,7 +3,7 @@
 import torch
 
 from remote.config import PretrainConfig
-from remote.dataset.layout import Split
+from remote.dataset.split import Split
 from remote.machine import choose_dtype, look
 from remote.models.act import ACT, ACTLossHead
 from remote.models.trm import TRM
@@ -24,10 +24,17 @@ def build_model(
         num_puzzle_identifiers=split.num_puzzle_identifiers,
         dtype=forward_dtype(config, device),
     )
-    shares = config.shard_puzzle_emb and config.arch.puzzle_emb_ndim and ranks is not None
-    if shares and 1 < ranks.world_size <= split.num_puzzle_identifiers:
+    identifiers = split.num_puzzle_identifiers
+    if ranks is not None and table_rows(config, identifiers, ranks.world_size) < identifiers:
         core.puzzle_emb.split_over(ranks)  # before it moves to a GPU without room for all of it
     return ACTLossHead(ACT(core), config.arch.loss.loss_type).to(device)
+
+
+def table_rows(config: PretrainConfig, identifiers: int, ranks: int) -> int:
+    """Rows of the puzzle table that one rank holds, at most."""
+    if not config.arch.puzzle_emb_ndim or not config.shard_puzzle_emb or ranks > identifiers:
+        return identifiers
+    return -(-identifiers // ranks)
 
 
 def forward_dtype(config: PretrainConfig, device: torch.device) -> torch.dtype:

@@ -70,3 +70,26 @@ def small_compact_set(
     small = ["--num-aug", "2", "--max-puzzles", "4"]
     assert build_from_pypi(output, *small, "--format", "compact") == 0
     return output
+
+
+@pytest.fixture(scope="session")
+def second_set(
+    build_from_pypi: Callable[..., int], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """Compact, of other puzzles, with identifiers that go on where the small set's end."""
+    output = tmp_path_factory.mktemp("second") / "arc"
+    subsets = ["--subsets", "training", "evaluation", "--test-set-name", "evaluation"]
+    small = ["--num-aug", "2", "--max-puzzles", "4", "--format", "compact"]
+    assert build_from_pypi(output, *small, *subsets, "--puzzle-identifiers-start", "25") == 0
+    return output
+
+
+@pytest.fixture(scope="session")
+def other_puzzles(
+    build_from_pypi: Callable[..., int], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """Of the size of the small set, but its identifiers mean other augmentations."""
+    output = tmp_path_factory.mktemp("other") / "arc"
+    small = ["--num-aug", "2", "--max-puzzles", "4", "--format", "compact"]
+    assert build_from_pypi(output, *small, "--seed", "7") == 0
+    return output

@@ -242,7 +242,7 @@ def test_step_name_723914_is_the_sum_of_ten_iterations(compact_1000: Path) -> No
 
 def test_right_answers_make_the_known_submission(aug_100: Path, tmp_path: Path) -> None:
     split = open_split(aug_100, "test")
-    (evaluator,) = make([{"name": "arc@ARC"}], aug_100)
+    (evaluator,) = make([{"name": "arc@ARC"}], [aug_100])
     evaluator.begin()
     rows = np.arange(len(split.inputs))
     owners = np.searchsorted(split.puzzle_indices, rows, side="right") - 1

@@ -41,7 +41,7 @@ def submission(directory: Path) -> dict:
 def test_right_answers_score_one_at_every_k(
     small_set: Path, test_split: Split, tmp_path: Path
 ) -> None:
-    (evaluator,) = make([{"name": "arc@ARC"}], small_set)
+    (evaluator,) = make([{"name": "arc@ARC"}], [small_set])
     evaluator.begin()
     every = np.arange(len(test_split.inputs))
     answer(evaluator, test_split, test_split.labels, np.zeros(len(every)), every)
@@ -59,7 +59,7 @@ def test_a_pair_without_answer_keeps_its_slot(
 ) -> None:
     puzzles = json.loads((small_set / "test_puzzles.json").read_text())
     assert any(len(puzzle["test"]) > 1 for puzzle in puzzles.values())
-    (evaluator,) = make([{"name": "arc@ARC"}], small_set)
+    (evaluator,) = make([{"name": "arc@ARC"}], [small_set])
     evaluator.begin()
     # Only the last pair of each augmentation is answered.
     last = test_split.puzzle_indices[1:] - 1
@@ -79,7 +79,7 @@ def test_votes_count_first_and_confidence_breaks_ties(
 ) -> None:
     """Each pair is asked three times.  Two right answers win over one wrong, confident one; where
     all three are wrong and different, the confident ones are handed in."""
-    (evaluator,) = make([{"name": "arc@ARC"}], small_set)
+    (evaluator,) = make([{"name": "arc@ARC"}], [small_set])
     rows = np.arange(len(test_split.inputs))
     owners = np.searchsorted(test_split.puzzle_indices, rows, side="right") - 1
     turn = owners % 3  # which augmentation of its group; each group has three
@@ -115,7 +115,7 @@ def test_any_number_of_ranks_hands_in_the_same_file(
     for shares in ([rows], [rows[rank::world_size] for rank in range(world_size)]):
         parts = []
         for share in shares:
-            (evaluator,) = make([{"name": "arc@ARC"}], small_set)
+            (evaluator,) = make([{"name": "arc@ARC"}], [small_set])
             evaluator.begin()
             answer(evaluator, test_split, preds, confidence, share)
             parts.append(evaluator.votes())
@@ -170,12 +170,12 @@ def shown(tokens: np.ndarray, augmentation: list[str]) -> tuple:
 def test_votes_of_earlier_evaluations_count_only_if_asked_for(
     aggregated: bool, small_set: Path, test_split: Split, tmp_path: Path
 ) -> None:
-    (evaluator,) = make([{"name": "arc@ARC", "aggregated_voting": aggregated}], small_set)
+    (evaluator,) = make([{"name": "arc@ARC", "aggregated_voting": aggregated}], [small_set])
     rows = np.arange(len(test_split.inputs))
     evaluator.begin()
     answer(evaluator, test_split, test_split.labels, np.full(len(rows), 5.0), rows)
     evaluator.result([evaluator.votes()], tmp_path)
-    (resumed,) = make([{"name": "arc@ARC", "aggregated_voting": aggregated}], small_set)
+    (resumed,) = make([{"name": "arc@ARC", "aggregated_voting": aggregated}], [small_set])
     torch.save(evaluator.state(), tmp_path / "votes")
     resumed.restore(torch.load(tmp_path / "votes", weights_only=True))
     resumed.begin()
@@ -186,7 +186,7 @@ def test_votes_of_earlier_evaluations_count_only_if_asked_for(
 
 
 def test_blank_rows_have_no_vote(small_set: Path, test_split: Split) -> None:
-    (evaluator,) = make([{"name": "arc@ARC"}], small_set)
+    (evaluator,) = make([{"name": "arc@ARC"}], [small_set])
     evaluator.begin()
     evaluator.update(
         examples=np.array([-1]),
@@ -204,7 +204,7 @@ def test_a_checkpoint_has_the_votes_of_all_ranks_and_whole_evaluations_only(
 ) -> None:
     """The first rank writes it; an evaluation that was cut off is made again."""
     options = [{"name": "arc@ARC", "aggregated_voting": True}]
-    first, second = (make(options, small_set)[0] for _ in range(2))
+    first, second = (make(options, [small_set])[0] for _ in range(2))
     rows = np.arange(len(test_split.inputs))
     for rank, evaluator in enumerate((first, second)):
         evaluator.begin()
@@ -249,7 +249,7 @@ def test_grids_come_back_from_every_symmetry_size_and_colouring() -> None:
 )
 def test_a_misspelt_evaluator_is_an_error(entry: dict, message: str, small_set: Path) -> None:
     with pytest.raises(ConfigError, match=message):
-        make([entry], small_set)
+        make([entry], [small_set])
 
 
 def single_cell(colour: int, side: int = 1) -> np.ndarray:

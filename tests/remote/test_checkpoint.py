@@ -177,7 +177,7 @@ def test_upstreams_files_are_read_also_with_another_puzzle_table(
         train(small_set, tmp_path / "on", *more, *NO_EVALUATION)
     loaded = weights(tmp_path / "on", 1)
     assert torch.equal(loaded[TABLE], table.mean(0).expand(25, 16))
-    assert "has 3 rows, this dataset 25" in caplog.text
+    assert "it has 3 rows, this dataset 25" in caplog.text
     for name, tensor in flat.items():
         if TABLE not in name:
             assert torch.equal(loaded[name.removeprefix(prefix)], tensor)

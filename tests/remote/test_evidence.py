@@ -16,6 +16,7 @@ from tests.remote.runs import (
     assert_same,
     everything,
     metrics,
+    on_ranks,
     quiet,
     ranked,
     shared,
@@ -142,3 +143,17 @@ def test_a_process_whose_peer_hangs_says_where_it_waits_and_ends(
 
 def test_a_torch_error_of_memory_is_a_runtime_error_here_too() -> None:
     assert explain(torch.OutOfMemoryError("HIP out of memory"), H100) is not None
+
+
+def test_the_watchdog_is_quiet_on_all_ranks_while_they_evaluate(
+    small_set: Path, tmp_path: Path
+) -> None:
+    """The evaluation takes longer than a step may, on each rank."""
+    limit_s = 2.0
+    run = words(small_set, tmp_path / "run", "max_steps=1", f"hang_minutes={limit_s / 60}")
+    slow = ("global_batch_size=2", "arch.halt_max_steps=50")
+    on_ranks(2, [*run, *slow])
+    (evaluated,) = metrics(tmp_path / "run", "eval")
+    assert evaluated["eval_s"] > limit_s
+    (said, *_) = metrics(tmp_path / "run", "evaluating")
+    assert (said["step"], said["batches_done"], said["batches"]) == (1, 0, 8)

@@ -8,7 +8,7 @@ import torch
 
 from remote import forecast
 from remote.config import PretrainConfig, load_config
-from remote.dataset.layout import DatasetError, open_split
+from remote.dataset.split import DatasetError
 from remote.forecast import Memory, Rate
 from remote.overrides import ConfigError
 from remote.plan import describe, make_plan
@@ -176,14 +176,18 @@ def test_a_set_that_was_cut_short_is_refused(array: str, small_set: Path, tmp_pa
         make_plan(config_of(data), cpu())
 
 
-def test_a_test_set_of_other_identifiers_is_refused(small_set: Path, tmp_path: Path) -> None:
-    data = copied(small_set, tmp_path)
-    described = data / "test" / "dataset.json"
-    split = open_split(data, "test")
-    count = split.num_puzzle_identifiers
-    described.write_text(described.read_text().replace(f": {count}", f": {count + 1}"))
-    with pytest.raises(DatasetError, match="were not built together"):
-        make_plan(config_of(small_set, f"data_paths_test=[{data}]"), cpu())
+def test_a_test_set_of_other_identifiers_is_refused(small_set: Path, other_puzzles: Path) -> None:
+    with pytest.raises(DatasetError, match="is built for other identifiers than"):
+        make_plan(config_of(small_set, f"data_paths_test=[{other_puzzles}]"), cpu())
+
+
+def test_a_puzzle_table_in_parts_counts_one_part(small_set: Path) -> None:
+    def fixed(*more: str, ranks: int) -> int:
+        return make_plan(config_of(small_set, *more), cpu(ranks)).memory.fixed
+
+    whole = fixed(ranks=1)
+    assert whole - fixed(ranks=4) == 4 * 16 * (25 - 7)  # float32, 16 wide, 25 rows or 7
+    assert fixed("shard_puzzle_emb=False", ranks=4) == whole
 
 
 def copied(data: Path, tmp_path: Path) -> Path:
