@@ -3,6 +3,7 @@
 The parent starts the keeper again when it is killed or fails; it ends when the keeper was told to.
 """
 
+import os
 import signal
 import subprocess
 import sys
@@ -10,6 +11,8 @@ from functools import partial
 from types import FrameType
 
 AGAIN_AFTER_S = 0.5
+# Each connection has a thread, and by default glibc gives threads heaps of their own.
+FEW_ARENAS = {"MALLOC_ARENA_MAX": "2"}
 STOPPED, LOCKED = 0, 3  # told to stop; another keeper runs: no reason to start again
 
 
@@ -18,7 +21,9 @@ def parent() -> int:
 
     clock = SystemClock()
     while True:
-        child = subprocess.Popen([sys.executable, "-m", "gpurun.keeper", "--child"])
+        child = subprocess.Popen(
+            [sys.executable, "-m", "gpurun.keeper", "--child"], env=os.environ | FEW_ARENAS
+        )
 
         signal.signal(signal.SIGTERM, partial(_forward, child))
         signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -92,10 +92,9 @@ class Lists:
     ) -> None:
         """Ours, seen before, in no list now: proven gone it has ended outside gpurun."""
         seen = listing(account, began_s, rows)
-        for attempt in self._journal.attempts.live():
+        for attempt in self._journal.attempts.live(cloud.name):
             if (
-                attempt.provider != cloud.name
-                or attempt.account_id != account
+                attempt.account_id != account
                 or attempt.state is not AttemptState.SEEN
                 or attempt.instance_id is None
                 or attempt.label in seen.labels

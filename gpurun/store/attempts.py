@@ -28,11 +28,13 @@ class Attempts:
             rows = session.exec(query.order_by(col(InstanceRow.ceiling_at)))
             return sorted((attempt_of(row) for row in rows), key=_age)
 
-    def live(self) -> list[Attempt]:
-        """Attempts that bill, or may."""
+    def live(self, provider: str | None = None) -> list[Attempt]:
+        """Attempts that bill, or may; those of one provider only, if it is named."""
         query = select(InstanceRow).where(
             col(InstanceRow.state).not_in([state.value for state in SETTLED])
         )
+        if provider is not None:
+            query = query.where(InstanceRow.provider == provider)
         with self._database.read() as session:
             return [attempt_of(row) for row in session.exec(query)]
 

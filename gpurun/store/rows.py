@@ -6,11 +6,14 @@ from typing import Any, TypeVar
 from gpurun.model import Attempt, AttemptState, Ending, Run, RunState, Timer
 from gpurun.store.tables import InstanceRow, RunRow, TimerRow
 
+NAMES: dict[type, tuple[str, ...]] = {  # asked for each row, a hundred times a second
+    noun: tuple(field.name for field in fields(noun)) for noun in (Run, Attempt, Timer)
+}
 T = TypeVar("T", Run, Attempt, Timer)
 
 
 def _copy(noun: type[T], row: object, **changed: Any) -> T:
-    values = {f.name: getattr(row, f.name) for f in fields(noun)}
+    values = {name: getattr(row, name) for name in NAMES[noun]}
     return noun(**(values | changed))
 
 

@@ -30,6 +30,7 @@ from provisioners.ssh.fit import misfits
 from provisioners.ssh.survey import Survey
 
 ASK_S = 30.0
+MACHINE_CHARS = 64
 END_S = 60.0
 _LABEL = re.compile(r"[a-z0-9][a-z0-9-]{0,127}")
 
@@ -77,7 +78,10 @@ class Ssh:
 
     def account(self) -> str:
         """The host's own identity: its machine id, under the host key that is pinned for it."""
-        machine = self._survey().machine
+        said = self._run(host.MACHINE_TEXT, timeout_s=ASK_S)
+        if said.exited == UNKNOWN_OUTCOME:
+            raise ProviderUnreachable(f"{self.name} cannot be reached: {said.tail(1)}")
+        machine = said.output.strip()[:MACHINE_CHARS]
         return f"{self._address[0]}:{self._address[1]}/{machine or 'no-machine-id'}"
 
     def offers(self, need: Need) -> Iterable[Offer]:

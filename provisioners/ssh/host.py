@@ -19,10 +19,12 @@ CGROUP = "/sys/fs/cgroup"
 END_WITHIN_S = 10
 
 
+MACHINE_TEXT = "cat /etc/machine-id /var/lib/dbus/machine-id 2>/dev/null | head -n 1"
+
+
 def survey_text(workspace: str) -> str:
     """Says what the host is, whether it can be used, and by whom it is held."""
     return f"""
-echo "machine $(cat /etc/machine-id /var/lib/dbus/machine-id 2>/dev/null | head -n 1)"
 echo "boot $(cat /proc/sys/kernel/random/boot_id 2>/dev/null)"
 echo "cpus $(getconf _NPROCESSORS_ONLN 2>/dev/null)"
 echo "memory_kb $(awk '/MemTotal/ {{print $2}}' /proc/meminfo 2>/dev/null)"

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 class Survey:
     """held_by is the label of the run that has the host: None when it is free, "" half made."""
 
-    machine: str
     boot_id: str
     cpus: int
     memory_gb: int
@@ -50,7 +49,6 @@ class Survey:
                 said.setdefault(key, value.strip())
         facts = [*said.get("facts", "").split(), "", "", "", ""]
         return cls(
-            machine=said.get("machine", ""),
             boot_id=said.get("boot", ""),
             cpus=_whole(said.get("cpus")),
             memory_gb=_whole(said.get("memory_kb")) * 1024 // 10**9,
