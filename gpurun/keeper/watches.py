@@ -27,6 +27,7 @@ from gpurun.reach import shell_of
 from gpurun.recipe import Recipe
 from gpurun.settings import Settings
 from gpurun.shell import Shell
+from gpurun.shell.trouble import HostKeyChanged
 from gpurun.store import Journal, StoreError
 
 log = logging.getLogger("gpurun.keeper")
@@ -146,7 +147,10 @@ class Watches:
 
     def _needs_driver(self, each: _Watched) -> str:
         """One look; why a driver is needed, else nothing."""
-        outcome = each.watcher.step()
+        try:
+            outcome = each.watcher.step()
+        except HostKeyChanged as error:
+            return str(error)
         document = each.watcher.document()
         if document != each.known:
             each.known = document
