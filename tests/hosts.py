@@ -10,11 +10,18 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
+from gpurun.clock import Deadline
 from tests.boxes import Box, Proxy
 from tests.homes import Home
 
 MARKER = "var/tmp/gpurun"
 USD_PER_HOUR = "3.60"
+
+# A recipe that tells how often its parts were done.
+BUILDS = "mkdir -p data/train data/test; echo x >> data/builds\n"
+BUILDS += "touch data/train/dataset.json data/test/dataset.json; sleep 0.5"
+LAUNCHES = "mkdir -p out; echo x >> out/launches; cp data/builds out; sleep 1\n"
+LAUNCHES += "echo 42 > out/result.txt"
 
 
 class Hosts(Home):
@@ -49,6 +56,12 @@ class Hosts(Home):
             [row] = journal.execute("select phase from runs where id = ?", (run,))
         return str(row[0])
 
+    def until_phase(self, run_id: str, phase: str, within_s: float = 60) -> None:
+        """As soon as it is in that phase: some last for a tenth of a second."""
+        deadline = Deadline(within_s, poll_s=0.005)
+        while self.phase(run_id) != phase:
+            assert not deadline.passed(), f"never in {phase}:\n{self.logs()}"
+
     def finished(self, run: str, within_s: float = 120) -> dict[str, Any]:
         """The run's last document."""
         self.until_finished(run, within_s)
@@ -56,6 +69,11 @@ class Hosts(Home):
 
     def fetched(self, run: str, path: str) -> str:
         return (self.work / "runs" / run / path).read_text()
+
+    def once_only(self, run: str) -> bool:
+        """Whether each part of the recipe of BUILDS and LAUNCHES was done once."""
+        done = [self.fetched(run, f"out/{file}") for file in ("builds", "launches")]
+        return done == ["x\n", "x\n"] and self.rentals() == 1
 
     def rentals(self) -> int:
         """How many times the journal says that a host was to be claimed."""
@@ -104,6 +122,16 @@ def run_root(machine: Box) -> Path:
     """The directory of the one run on a box, seen from outside."""
     [root] = (machine.root / "workspace").glob("gpurun-*")
     return root
+
+
+def training(machine: Box, text: str) -> list[int]:
+    """The processes of a box that run this text, by their numbers here."""
+    found = []
+    for pid in machine.pids():
+        with suppress(OSError):
+            if text.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.append(pid)
+    return found
 
 
 def left_on(machine: Box) -> list[str]:
