@@ -61,7 +61,7 @@ def made(answer: Answer, order: Order, team_id: str | None) -> Created:
                 pod_id,
             )
         return Created(pod_id)
-    if answer.body is None or answer.ok or not _is_refusal(answer):
+    if not _is_refusal(answer):
         raise CreateUnclear(
             f"{where}: {answer.status} {answer.detail}: a pod named {order.label} may exist"
         )
@@ -82,9 +82,11 @@ def unanswered(error: NoAnswer, order: Order) -> CreateUnclear | NoCapacity:
 
 def _is_refusal(answer: Answer) -> bool:
     """A redirect and a refusal in JSON were not carried out; a gateway's error may have been."""
-    if answer.status >= 500:
-        return SOLD_OUT in answer.detail
-    return 400 <= answer.status < 500 and answer.status != 408
+    if 300 <= answer.status < 400:
+        return True
+    if answer.body is None or answer.ok:
+        return False
+    return SOLD_OUT in answer.detail if answer.status >= 500 else answer.status != 408
 
 
 def _misfits(pod: Mapping[str, Any], order: Order, team_id: str | None) -> list[str]:
