@@ -91,6 +91,29 @@ def _prime(name: str, settings: "Settings", clock: Clock) -> Provisioner:
     return Prime(access, clock, is_the, public_keys(access.key_file, Path.home()))
 
 
+def _vast(name: str, settings: "Settings", clock: Clock) -> Provisioner:
+    from gpurun import web
+    from gpurun.avoid import Avoided
+    from provisioners.prime.access import public_keys
+    from provisioners.vast import Vast
+    from provisioners.vast.access import find
+    from provisioners.vast.limits import ENDPOINTS
+
+    access = find(_key("vast", settings), os.environ, Path.home())
+    if access is None:
+        raise UsageError("there is no key for vast: run `gpurun auth vast`")
+    http = web.client("vast", access.url, access.api_key, ENDPOINTS, clock)
+    avoided = Avoided(settings.state_dir, clock)
+    own_keys = public_keys(None, Path.home())
+    return Vast(http, clock, lambda: avoided.machines("vast"), own_keys)
+
+
+def _vast_has_key(settings: "Settings") -> bool:
+    from provisioners.vast.access import find
+
+    return find(_key("vast", settings), os.environ, Path.home()) is not None
+
+
 def _prime_has_key(settings: "Settings") -> bool:
     from provisioners.prime.access import find
 
@@ -158,8 +181,12 @@ _BUILT_IN: dict[str, "Callable[[str, Settings, Clock], Provisioner]"] = {
     "local": _local,
     "ssh": _ssh,
     "prime": _prime,
+    "vast": _vast,
 }
-_KEYED: "dict[str, Callable[[Settings], bool]]" = {"prime": _prime_has_key}
+_KEYED: "dict[str, Callable[[Settings], bool]]" = {
+    "prime": _prime_has_key,
+    "vast": _vast_has_key,
+}
 CLOUDS = tuple(_KEYED)  # those that `gpurun auth` has a key for
 
 
