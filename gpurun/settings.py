@@ -48,6 +48,11 @@ class SshHost(BaseModel):
     usd_per_hour: Decimal = Field(default=Decimal(0), ge=0, allow_inf_nan=False)
     workspace: str = "/workspace"  # runs live in folders of it, one at a time
 
+    @field_validator("key")
+    @classmethod
+    def _at_home(cls, path: Path | None) -> Path | None:
+        return path and path.expanduser().absolute()
+
 
 class Settings(BaseSettings):
     """Everything a user can set once for all runs."""

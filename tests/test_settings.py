@@ -184,3 +184,14 @@ def test_places_import_nothing_heavy() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert done.stdout.startswith("False")
+
+
+def test_the_key_of_a_host_may_lie_in_the_home_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    path = tmp_path / "config.toml"
+    path.write_text('[[ssh_hosts]]\nhost = "gpu.example.org"\nkey = "~/.ssh/gpu"\n')
+    monkeypatch.setenv("GPURUN_CONFIG", str(path))
+    [host] = load().ssh_hosts
+    assert (host.key, host.port, host.user) == (tmp_path / ".ssh/gpu", 22, "root")
