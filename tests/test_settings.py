@@ -193,5 +193,5 @@ def test_the_key_of_a_host_may_lie_in_the_home_directory(
     path = tmp_path / "config.toml"
     path.write_text('[[ssh_hosts]]\nhost = "gpu.example.org"\nkey = "~/.ssh/gpu"\n')
     monkeypatch.setenv("GPURUN_CONFIG", str(path))
-    [host] = load().ssh_hosts
+    [host] = settings.load().ssh_hosts
     assert (host.key, host.port, host.user) == (tmp_path / ".ssh/gpu", 22, "root")
