@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -45,11 +46,12 @@ def keep(request: pytest.FixtureRequest) -> Keep:
 
 @pytest.fixture
 def hosts_of(tmp_path: Path) -> Iterator[Callable[..., Hosts]]:
-    """A home with these boxes for hosts; all that it started is ended."""
+    """Homes with these boxes for hosts, each a controller by itself; all they started is ended."""
     with ExitStack() as ending:
+        names = (f"home{number}" for number in count())
 
         def made(*machines: Box) -> Hosts:
-            home = Hosts(tmp_path / "home", *machines)
+            home = Hosts(tmp_path / next(names), *machines)
             ending.callback(home.close)
             return home
 

@@ -9,7 +9,8 @@ import pytest
 
 from tests.boxes import Box, Shape, box, make_key, ssh_agent
 from tests.boxes.shape import TMUX_RC
-from tests.hosts import Hosts, entry, left_on
+from tests.homes import WAITS
+from tests.hosts import Hosts, entry, left_on, run_root, training
 from tests.ssh import table
 from tests.ssh.conftest import Keep
 
@@ -163,6 +164,37 @@ def test_every_host_that_cannot_be_used_is_named(machine: Box, tried: Try) -> No
     assert done.returncode == 4
     assert "nothing listens at" in done.stderr
     assert "does not admit user nobody" in done.stderr
+
+
+def test_a_host_that_cannot_be_used_does_not_blind_the_others(
+    machine: Box, hosts_of: Callable[..., Hosts]
+) -> None:
+    home = hosts_of()
+    home.list_hosts([entry(machine, user="nobody"), entry(machine)])
+    done = home.run("up", home.recipe(), "--provider", "ssh", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert f"ssh:root@{machine.host}:22" in done.stdout
+
+
+def test_a_host_whose_controller_is_gone_for_good_is_given_free_by_name(
+    hosts_of: Callable[..., Hosts], keep: Keep
+) -> None:
+    with box() as machine:
+        gone, home = hosts_of(machine), hosts_of(machine)
+        gone.begin(gone.recipe(train=WAITS))
+        gone.until(lambda: bool(training(machine, WAITS)))
+        gone.close()
+        began_s = time.monotonic()
+        done = home.run("up", home.recipe(), "--yes", "--provider", "ssh")
+        seconds = time.monotonic() - began_s
+        keep(table.of_command("root container", "held, its controller is gone", done, seconds))
+        label = run_root(machine).name
+        assert f"is held by {label}" in done.stderr
+        freed = home.run("orphans", "--kill", label, "--yes")
+        assert freed.returncode == 0, freed.stderr
+        assert left_on(machine) == []
+        kept = machine.root / "workspace/kept" / label
+        assert [path.read_text() for path in kept.rglob("result.txt")] == ["42\n"]
 
 
 def test_a_login_that_runs_tmux_instead_of_commands(tried: Try) -> None:

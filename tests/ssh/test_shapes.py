@@ -52,6 +52,7 @@ def test_the_recipe_runs_to_its_end(name: str, hosts_of: Callable[..., Hosts], k
         assert done.returncode == 0, done.stderr + home.logs()
         assert home.fetched(document["id"], "out/result.txt") == "42\n"
         assert left_on(machine) == []
+        assert not (machine.root / "workspace/kept").exists()  # all of it was fetched
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -16,6 +16,7 @@ from tests.hosts import Hosts, left_on, run_root
 
 TRAIN = """\
 mkdir -p out
+printf %s "$TOKEN" | wc -c > out/token-length
 echo '{"step": 3, "total_steps": 10, "loss": 1.5, "it_per_s": 2}' > out/metrics.jsonl
 python3 -c '
 import socket
@@ -25,6 +26,8 @@ with socket.create_server(("127.0.0.1", 8888)) as server:
 until [ -e go ]; do sleep 0.1; done
 kill $!
 echo 42 > out/result.txt"""
+pytestmark = pytest.mark.xdist_group("one live run over SSH")
+SECRET = "s3cret-value-of-a-key"
 DESK = """\
 name: desk
 need: {gpu: none, disk_gb: 1}
@@ -53,10 +56,11 @@ def home(machine: Box, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hos
 @pytest.fixture(scope="module")
 def run(machine: Box, home: Hosts) -> str:
     gpus = ("--set", "need.gpu=H100", "--set", "need.gpu_count=4")
-    machine.gpus.set(util_percent=97, power_w=640.0, used_mib=40_960)
-    machine.gpus.set(0, used_mib=1024)
-    machine.gpus.set(used_mib=1024)
-    begun = home.begin(home.recipe(train=TRAIN), *gpus)
+    machine.gpus.set(util_percent=97, power_w=640.0, used_mib=1024)
+    recipe = home.recipe(train=TRAIN)
+    recipe.write_text(f"{recipe.read_text()}secrets: [TOKEN]\n")
+    home.env["TOKEN"] = SECRET
+    begun = home.begin(recipe, *gpus)
     home.until(lambda: bool((home.document(begun)["train"] or {}).get("step")))
     return begun
 
@@ -131,6 +135,28 @@ def test_doctor_reads_the_box_of_the_run(home: Hosts, run: str) -> None:
     for check in ("GPUs", "NVLink", "driver", "disk", "/dev/shm", "Python", "clock", "timer"):
         assert f"box: {check}" in rows, done.stdout
     assert "4x NVIDIA H100 80GB HBM3" in rows["box: GPUs"]
+
+
+def test_a_secret_reaches_the_training_and_nothing_else(
+    home: Hosts, run: str, machine: Box
+) -> None:
+    assert (run_root(machine) / "out/token-length").read_text().strip() == str(len(SECRET))
+    for pid in machine.pids():
+        with suppress(OSError):
+            assert SECRET.encode() not in Path(f"/proc/{pid}/cmdline").read_bytes()
+    for folder in (run_root(machine), machine.root / "dev/shm", home.places.root):
+        for path in folder.rglob("*"):
+            if path.is_file():
+                assert SECRET.encode() not in path.read_bytes(), path
+
+
+def test_extend_moves_every_guard(home: Hosts, run: str) -> None:
+    before = home.document(run)["timer"]
+    done = home.run("extend", run, "3m", "--yes")
+    assert done.returncode == 0, done.stderr
+    document = home.document(run)
+    assert document["timer"]["ends_at"] > before["ends_at"]
+    assert {guard["seq"] for guard in document["guards"]} == {document["timer"]["seq"]}
 
 
 def test_the_run_then_ends_as_if_nobody_had_looked(home: Hosts, run: str, machine: Box) -> None:
