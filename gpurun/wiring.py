@@ -81,14 +81,17 @@ def kind(name: str) -> str:
 
 
 def _prime(name: str, settings: "Settings", clock: Clock) -> Provisioner:
+    from gpurun import web
     from gpurun.hardware.models import is_the
     from provisioners.prime import Prime
     from provisioners.prime.access import find, public_keys
+    from provisioners.prime.api import ENDPOINTS
 
     access = find(_key("prime", settings), os.environ, Path.home())
     if access is None:
         raise UsageError("there is no key for prime: run `gpurun auth prime`")
-    return Prime(access, clock, is_the, public_keys(access.key_file, Path.home()))
+    http = web.client("prime", access.url, access.api_key, ENDPOINTS, clock)
+    return Prime(access, http, is_the, public_keys(access.key_file, Path.home()))
 
 
 def _vast(name: str, settings: "Settings", clock: Clock) -> Provisioner:

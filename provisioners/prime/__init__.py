@@ -13,13 +13,14 @@ from decimal import Decimal
 from typing import Any
 from urllib.parse import quote
 
-from gpurun.clock import Clock
-from gpurun.errors import NoCapacity, ProviderError
+import httpx
+
+from gpurun.errors import AccountRefused, NoCapacity, ProviderError
 from gpurun.model import Created, Instance, Need, Offer, Order
 from gpurun.provider import Login, Remark, Traits
 from provisioners.prime import account, order, pods
 from provisioners.prime.access import Access, same_key
-from provisioners.prime.api import SEARCH_S, Answer, Api, NoAnswer, Query, trouble
+from provisioners.prime.api import Answer, Api, NoAnswer, Query, trouble
 from provisioners.prime.listing import complete, searched
 from provisioners.prime.money import amount
 from provisioners.prime.offers import Fits, choose
@@ -37,16 +38,19 @@ _TRAITS = Traits(
 
 
 class Prime:
-    """One key's account.  `fits` tells whether a GPU is one that was wished for."""
+    """One key's account, as `http` reaches it (gpurun/web.py).
+
+    `fits` tells whether a GPU is one that was wished for.
+    """
 
     name = "prime"
 
     def __init__(
-        self, access: Access, clock: Clock, fits: Fits, public_keys: tuple[str, ...] = ()
+        self, access: Access, http: httpx.Client, fits: Fits, public_keys: tuple[str, ...] = ()
     ) -> None:
         self.traits = _TRAITS
         self._access = access
-        self._api = Api(access, clock)
+        self._api = Api(http)
         self._fits = fits
         self._public_keys = public_keys
 
@@ -153,8 +157,7 @@ class Prime:
         return self._api.get(path, query, to=f"list {path.strip('/')}")
 
     def _search(self, query: Mapping[str, int]) -> Mapping[str, Any]:
-        path = "/availability/gpus"
-        return self._api.get(path, query, to="search the market", read_s=SEARCH_S)
+        return self._api.get("/availability/gpus", query, to="search the market")
 
     def _row(self, instance_id: str) -> Mapping[str, Any] | None:
         """None for 404 and for TERMINATED; a page that is no JSON says neither."""
@@ -195,7 +198,7 @@ class Prime:
         for key in registered:
             if any(same_key(str(key.get("publicKey")), mine) for mine in ours):
                 return str(key["id"])
-        raise NoCapacity(
+        raise AccountRefused(
             "nothing was made: no SSH key of this machine is registered with prime, so nobody "
             "could log in. Run `gpurun auth prime --ssh-key ~/.ssh/id_ed25519.pub`"
         )

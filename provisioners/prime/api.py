@@ -1,4 +1,4 @@
-"""HTTP to Prime Intellect: requests, and what their answers are worth.
+"""What Prime Intellect's answers are worth.
 
 Facts that shape it: a slash too few is answered by 307 with an empty body; 401 is a bad key, 403 a
 missing scope or no key; `detail` is text or a list, beside it there are `errors`; a proxy may
@@ -6,27 +6,26 @@ answer a page of HTML with 200.  Whatever is not a JSON object is no answer.
 """
 
 import json
-import queue
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC
 from decimal import Decimal
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 import httpx
 
-from gpurun.clock import Clock
 from gpurun.errors import ProviderError, ProviderUnreachable
-from provisioners.prime.access import Access
+from gpurun.provider import Endpoint
 
-CONNECT_S = 4.0
-READ_S = 30.0
-SEARCH_S = 4.5  # a search is one of several that somebody waits for
-CREATE_S = 60.0  # the whole call: a limit on each read is not that
+V1 = "/api/v1"
 LONGEST_DETAIL = 300
 Query = Mapping[str, str | int]
+# No limits are published.  What is not listed here is never repeated: an order above all.
+ENDPOINTS = (
+    *(Endpoint("GET", rf"{V1}/{path}", repeat=True) for path in ("availability/gpus", "user/.*")),
+    *(Endpoint("GET", rf"{V1}/{path}/.*", repeat=True) for path in ("pods", "disks", "ssh_keys")),
+    Endpoint("GET", rf"{V1}/billing/wallet", repeat=True),
+    *(Endpoint("DELETE", rf"{V1}/{path}/.+", repeat=True) for path in ("pods", "disks")),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +35,6 @@ class Answer:
     status: int
     body: Mapping[str, Any] | None
     detail: str  # one line, without the key
-    retry_after: str = ""
 
     @property
     def ok(self) -> bool:
@@ -52,18 +50,15 @@ class NoAnswer(Exception):
 
 
 class Api:
-    """One account's calls.  Nothing is repeated here."""
+    """One account's calls, as `http` reaches it (gpurun/web.py)."""
 
-    def __init__(self, access: Access, clock: Clock) -> None:
-        self._access = access
-        self._clock = clock
-        self._client = self._connect(follow_redirects=True)
+    def __init__(self, http: httpx.Client) -> None:
+        self._http = http
+        self._key = http.headers.get("authorization", "").removeprefix("Bearer ")
 
-    def get(
-        self, path: str, query: Query | None = None, *, to: str, read_s: float = READ_S
-    ) -> Mapping[str, Any]:
+    def get(self, path: str, query: Query | None = None, *, to: str) -> Mapping[str, Any]:
         """The JSON object of an answer; ProviderError says what stood in the way of `to`."""
-        return self.require(self.ask("GET", path, query, read_s=read_s), to)
+        return self.require(self.ask("GET", path, query), to)
 
     def ask(
         self,
@@ -71,33 +66,26 @@ class Api:
         path: str,
         query: Query | None = None,
         body: Mapping[str, Any] | None = None,
-        *,
-        read_s: float = READ_S,
     ) -> Answer:
-        """Any answer; ProviderUnreachable if there is none.  For what may be asked twice."""
-        timeout = httpx.Timeout(read_s, connect=CONNECT_S)
+        """Any answer; ProviderUnreachable if there is none.  Not for an order."""
         try:
-            response = self._client.request(method, path, params=query, json=body, timeout=timeout)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            response = self._http.request(
+                method, f"{V1}{path}", params=query, json=body, follow_redirects=True
+            )
+        except httpx.HTTPError as error:
+            said = self._clean(error)
             raise ProviderUnreachable(
-                f"prime does not answer at {self._access.url}: {self._clean(error)}"
+                f"prime does not answer at {self._http.base_url}: {said}"
             ) from None
         return self._read(response)
 
     def send_once(self, path: str, body: Mapping[str, Any]) -> Answer:
-        """For what must never be sent twice: a fresh connection, no redirect, one limit for all."""
-        client = self._connect(follow_redirects=False)
-
-        def send() -> Answer:
-            with client:
-                timeout = httpx.Timeout(CREATE_S, connect=CONNECT_S)
-                return self._read(client.post(path, json=body, timeout=timeout))
-
+        """For an order: no redirect is followed, and nothing is said twice."""
         try:
-            return _within(CREATE_S, send)
-        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol) as error:
+            return self._read(self._http.post(f"{V1}{path}", json=body))
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             raise NoAnswer(self._clean(error), sent=False) from None
-        except (httpx.HTTPError, TimeoutError) as error:
+        except httpx.HTTPError as error:
             raise NoAnswer(self._clean(error), sent=True) from None
 
     def require(self, answer: Answer, to: str) -> Mapping[str, Any]:
@@ -105,46 +93,18 @@ class Api:
             return answer.body
         raise trouble(answer, to)
 
-    def _connect(self, *, follow_redirects: bool) -> httpx.Client:
-        return httpx.Client(
-            base_url=f"{self._access.url}/api/v1",
-            headers={
-                "authorization": f"Bearer {self._access.api_key}",
-                "user-agent": "gpurun",
-            },
-            follow_redirects=follow_redirects,  # the key goes to no other host
-            verify=self._access.url.startswith("https:"),  # plain HTTP shows no certificate
-        )
-
     def _read(self, response: httpx.Response) -> Answer:
-        self._observe(response.headers)
         try:
             body = json.loads(response.content, parse_float=Decimal)
         except ValueError:
             body = None
         if not isinstance(body, dict):
-            body = None
-        return Answer(
-            response.status_code,
-            body,
-            self._clean(_detail(body) if body is not None else "not JSON"),
-            response.headers.get("retry-after", ""),
-        )
-
-    def _observe(self, headers: httpx.Headers) -> None:
-        """A `Date` from a cache tells when the cache was filled."""
-        if "age" in headers:
-            return
-        try:
-            date = parsedate_to_datetime(headers.get("date", ""))
-        except ValueError:
-            return
-        if date.tzinfo is not None:
-            self._clock.observe(date.astimezone(UTC))
+            return Answer(response.status_code, None, "not a JSON object")
+        return Answer(response.status_code, body, self._clean(_detail(body)))
 
     def _clean(self, said: object) -> str:
         text = " ".join(str(said).split()) or type(said).__name__
-        return text.replace(self._access.api_key, "***")[:LONGEST_DETAIL]
+        return (text.replace(self._key, "***") if self._key else text)[:LONGEST_DETAIL]
 
 
 def trouble(answer: Answer, to: str) -> ProviderError:
@@ -160,31 +120,10 @@ def trouble(answer: Answer, to: str) -> ProviderError:
             "(Settings, API Keys), or run `gpurun auth prime` with another"
         )
     if answer.status == 429:
-        wait = f" Wait {answer.retry_after} s." if answer.retry_after.isdecimal() else ""
-        return ProviderUnreachable(f"prime wants fewer requests; cannot {to} now ({said}).{wait}")
+        return ProviderUnreachable(f"prime wants fewer requests; cannot {to} now ({said})")
     if answer.status >= 500:
         return ProviderUnreachable(f"prime cannot {to} now ({said})")
     return ProviderError(f"prime gives no sensible answer; cannot {to} ({said})")
-
-
-def _within(seconds: float, call: Callable[[], Answer]) -> Answer:
-    """The call's answer; TimeoutError when it takes longer, whatever it then comes to."""
-    done = queue.SimpleQueue[Answer | Exception]()
-
-    def work() -> None:
-        try:
-            done.put(call())
-        except Exception as error:  # raised below, by whoever waits
-            done.put(error)
-
-    threading.Thread(target=work, daemon=True, name="prime create").start()
-    try:
-        found = done.get(timeout=seconds)
-    except queue.Empty:
-        raise TimeoutError(f"no answer within {seconds:.0f} s") from None
-    if isinstance(found, Exception):
-        raise found
-    return found
 
 
 def _detail(body: Mapping[str, Any]) -> str:

@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-from gpurun.errors import CreateFailedButMade, CreateUnclear, NoCapacity
+from gpurun.errors import AccountRefused, CreateFailedButMade, CreateUnclear, NoCapacity
 from gpurun.model import Created, Order
 from provisioners.prime.api import Answer, NoAnswer
 from provisioners.prime.money import amount
 
 PRICE_SLACK = Decimal("1.02")  # what an offer may rise by until it is bought
 SOLD_OUT = "currently unavailable"
+ACCOUNT_FULL = "Maximum number of instances"
 CURES = {
     401: "run `gpurun auth prime`",
     402: "add funds to the wallet",
@@ -65,10 +66,12 @@ def made(answer: Answer, order: Order, team_id: str | None) -> Created:
         raise CreateUnclear(
             f"{where}: {answer.status} {answer.detail}: a pod named {order.label} may exist"
         )
-    cure = f": {CURES[answer.status]}" if answer.status in CURES else ""
-    raise NoCapacity(
-        f"{where} was refused, nothing was made: {answer.status} {answer.detail}{cure}"
-    )
+    said = f"{where} was refused, nothing was made: {answer.status} {answer.detail}"
+    if answer.status in CURES:
+        raise AccountRefused(f"{said}: {CURES[answer.status]}")
+    if ACCOUNT_FULL in answer.detail:
+        raise AccountRefused(f"{said}: end another pod first; `gpurun orphans` lists them")
+    raise NoCapacity(said)
 
 
 def unanswered(error: NoAnswer, order: Order) -> CreateUnclear | NoCapacity:

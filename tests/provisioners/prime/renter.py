@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from decimal import Decimal
 
+from gpurun import web
 from gpurun.errors import CreateFailedButMade, ProviderError
 from gpurun.hardware.models import is_the
 from gpurun.model import Instance, Need, Offer, Order
@@ -24,8 +25,11 @@ AGAIN_S = 20
 def adapter(
     api: Cloud, clock: FakeClock, public_keys: tuple[str, ...] = (), **access: object
 ) -> Prime:
+    """Without patience: nothing is repeated and nothing waits."""
     key = {"api_key": api.api_key, "source": "the test", "url": api.url}
-    return Prime(Access(**{**key, **access}), clock, is_the, public_keys)
+    found = Access(**{**key, **access})
+    http = web.client("prime", found.url, found.api_key, (), clock)
+    return Prime(found, http, is_the, public_keys)
 
 
 @dataclass

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from gpurun import web
 from gpurun.errors import (
+    AccountRefused,
     CreateFailedButMade,
     CreateUnclear,
     NoCapacity,
@@ -19,8 +21,11 @@ from gpurun.errors import (
     ProviderError,
     ProviderUnreachable,
 )
+from gpurun.hardware.models import is_the
 from gpurun.model import InstanceState
 from provisioners.prime import Prime
+from provisioners.prime.access import Access
+from provisioners.prime.api import ENDPOINTS
 from tests.clouds.prime.account import TEAM_ID
 from tests.clouds.serve import Cloud
 from tests.clouds.stub import StubBoxes
@@ -91,24 +96,48 @@ def test_a_delete_that_fails_is_asked_again_and_bills_until_then(
     assert renter.end(number) == Decimal("0.15")  # three rounds of 20 s
 
 
-@pytest.mark.parametrize("after_s", [None, 10])
 def test_too_many_requests_is_said_and_a_refused_order_made_nothing(
-    api: Cloud, renter: Renter, after_s: int | None
+    api: Cloud, renter: Renter
 ) -> None:
     order = renter.order()
-    api.fault("rate_limited", endpoint="list", retry_after_s=after_s, times=1)
-    with pytest.raises(ProviderUnreachable, match="Wait 10 s" if after_s else "fewer requests"):
+    api.fault("rate_limited", endpoint="list", times=1)
+    with pytest.raises(ProviderUnreachable, match="fewer requests"):
         renter.prime.instances()
-    api.fault("rate_limited", endpoint="create", retry_after_s=after_s, times=1)
+    api.fault("rate_limited", endpoint="create", retry_after_s=10, times=1)
     with pytest.raises(NoCapacity, match="nothing was made"):
         renter.prime.create(order)
     assert renter.costs(3600) == FREE
 
 
-def test_a_market_that_is_slow_is_given_up_within_five_seconds(api: Cloud, renter: Renter) -> None:
-    api.fault("slow", endpoint="search", seconds=6)
-    with pytest.raises(ProviderUnreachable):
-        renter.offers()
+@pytest.mark.parametrize("after_s", [None, 2])
+def test_patience_asks_again_but_orders_once(
+    api: Cloud, renter: Renter, after_s: int | None
+) -> None:
+    order = renter.order()
+    http = web.client("prime", api.url, api.api_key, ENDPOINTS, renter.clock)
+    patient = Prime(Access(api.api_key, "the test"), http, is_the)
+    for word in ("search", "list", "show", "destroy", "user"):
+        api.fault("rate_limited", endpoint=word, retry_after_s=after_s, times=1)
+        if word == "search":
+            assert list(patient.offers(order.need))
+        elif word == "user":
+            assert patient.account()
+        elif word == "list":
+            assert patient.instances() == []
+        else:
+            patient.destroy("never-was")
+        api.clear()
+    api.fault("server_error", endpoint="create", status=503, when="after", times=1)
+    with pytest.raises(CreateUnclear):
+        patient.create(order)
+    assert len(api.meter().instances) == 1
+    assert renter.end(patient.instances()[0].id) == FREE
+
+
+def test_a_slow_answer_is_an_answer(api: Cloud, renter: Renter) -> None:
+    order = renter.order()
+    api.fault("slow", endpoint="create", seconds=1)
+    assert renter.end(renter.rent(order)) == FREE
 
 
 def test_an_api_that_is_down_tells_nothing_and_an_order_is_unclear(
@@ -171,7 +200,7 @@ def test_a_revoked_key_is_told_and_an_order_with_it_made_nothing(
     for ask in (renter.prime.account, renter.prime.instances, lambda: renter.prime.destroy("a")):
         with pytest.raises(ProviderError, match="run `gpurun auth prime`"):
             ask()
-    with pytest.raises(NoCapacity, match="nothing was made: 401"):
+    with pytest.raises(AccountRefused, match="nothing was made: 401"):
         renter.prime.create(order)
     assert renter.costs(3600) == FREE
 
@@ -185,7 +214,7 @@ def test_a_key_without_a_permission_names_it(api: Cloud, renter: Renter) -> None
     ]
     with pytest.raises(ProviderError, match="does not let this key search the market"):
         renter.offers()
-    with pytest.raises(NoCapacity, match="Instances"):
+    with pytest.raises(AccountRefused, match="Instances"):
         renter.prime.create(order)
     assert renter.prime.credit_usd() is None
     assert renter.costs(3600) == FREE
@@ -195,7 +224,7 @@ def test_without_credit_pods_vanish_and_none_is_sold(api: Cloud, renter: Renter)
     order, number = renter.order(label="gpurun-b"), renter.rent()
     api.fault("credit_zero")
     assert renter.prime.instance(number) is None
-    with pytest.raises(NoCapacity, match=r"402 .*add funds"):
+    with pytest.raises(AccountRefused, match=r"402 .*add funds"):
         renter.prime.create(order)
     assert renter.costs(3600) == FREE
 
@@ -203,7 +232,7 @@ def test_without_credit_pods_vanish_and_none_is_sold(api: Cloud, renter: Renter)
 def test_a_limit_of_instances_is_said(api: Cloud, renter: Renter) -> None:
     order = renter.order()
     api.fault("instance_limit", limit=0)
-    with pytest.raises(NoCapacity, match="Maximum number of instances"):
+    with pytest.raises(AccountRefused, match="Maximum number of instances"):
         renter.prime.create(order)
     assert renter.costs(3600) == FREE
 
