@@ -71,7 +71,7 @@ class Patience(httpx.BaseTransport):
         self._inner.close()
 
     def _pause_s(self, tried: int) -> float:
-        return FIRST_WAIT_S * 2 ** (tried - 1) * self._jitter()
+        return FIRST_WAIT_S * (1 << tried - 1) * self._jitter()
 
     def _asked_for_s(self, response: httpx.Response) -> float | None:
         """Retry-After in seconds or as a date, X-RateLimit-Reset, or `retry_after` in the body."""

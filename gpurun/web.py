@@ -23,7 +23,13 @@ LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 
 
 def client(
-    name: str, url: str, key: str, endpoints: Sequence[Endpoint], clock: Clock
+    name: str,
+    url: str,
+    key: str,
+    endpoints: Sequence[Endpoint],
+    clock: Clock,
+    *,
+    call_s: float = CALL_S,
 ) -> httpx.Client:
     """For the provider `name`; UsageError where the key would go out unencrypted."""
     try:
@@ -43,8 +49,8 @@ def client(
     return httpx.Client(
         base_url=url,
         headers={"Authorization": f"Bearer {key}", "User-Agent": "gpurun"},
-        transport=Patience(Bounded(plain, CALL_S), endpoints, clock),
-        timeout=httpx.Timeout(CALL_S, connect=CONNECT_S),
+        transport=Patience(Bounded(plain, call_s), endpoints, clock),
+        timeout=httpx.Timeout(call_s, connect=CONNECT_S),
         follow_redirects=False,
         trust_env=False,
     )

@@ -7,6 +7,7 @@ has `min_of_the_hour`, was seen never to fire, so another time is another job; t
 allowed is promised nowhere.
 """
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -31,18 +32,18 @@ def fires_at(ends_at: datetime) -> datetime:
 
 def held(wire: Wire, instance_id: str) -> ProviderTimer | None:
     """The first to fire of those that end this instance."""
-    found = _of(wire, instance_id)
-    return min(found, key=lambda timer: timer.fires_at) if found else None
+    found = filter(None, map(_timer, _deletes(wire, instance_id)))
+    return min(found, key=lambda timer: timer.fires_at, default=None)
 
 
 def arm(wire: Wire, instance_id: str, ends_at: datetime) -> ProviderTimer | None:
     """In place of every other; None where the answer was lost and it is not listed."""
     due = fires_at(ends_at)
-    before = _of(wire, instance_id)
-    if [timer.fires_at for timer in before] == [due]:
-        return before[0]
-    for timer in before:
-        _remove(wire, timer.ref)
+    before = _deletes(wire, instance_id)
+    if len(before) == 1 and (timer := _timer(before[0])) and timer.fires_at == due:
+        return timer
+    for row in before:
+        _remove(wire, row)
     refusal = _post(wire, instance_id, due)
     now = held(wire, instance_id)
     if now is None and refusal:
@@ -51,26 +52,29 @@ def arm(wire: Wire, instance_id: str, ends_at: datetime) -> ProviderTimer | None
 
 
 def disarm(wire: Wire, instance_id: str) -> None:
-    for timer in _of(wire, instance_id):
-        _remove(wire, timer.ref)
-    if left := _of(wire, instance_id):
-        raise ProviderError(f"vast still lists the scheduled end {left[0].ref} of {instance_id}")
+    for row in _deletes(wire, instance_id):
+        _remove(wire, row)
+    if left := _deletes(wire, instance_id):
+        raise ProviderError(f"vast still lists the scheduled end {left[0].get('id')}")
 
 
-def _of(wire: Wire, instance_id: str) -> list[ProviderTimer]:
-    """Matched by what it would do, so that one whose answer was lost is found too."""
+def _deletes(wire: Wire, instance_id: str) -> list[Mapping[str, Any]]:
+    """Matched by what they would do, so that one whose answer was lost is found too."""
     what = "the list of scheduled jobs"
     rows = wire.get(what, PATH).body
     if not isinstance(rows, list):
         raise ProviderError(f"vast: no list in the answer to {what}")
-    return [timer for row in rows if (timer := _timer(row, instance_id))]
+    wanted = ("DELETE", _endpoint(instance_id))
+    return [
+        row
+        for row in rows
+        if isinstance(row, dict) and (row.get("request_method"), row.get("api_endpoint")) == wanted
+    ]
 
 
-def _timer(row: Any, instance_id: str) -> ProviderTimer | None:
-    """None for a job that does something else, or that would never fire."""
-    if not isinstance(row, dict) or row.get("request_method") != "DELETE":
-        return None
-    if row.get("api_endpoint") != _endpoint(instance_id) or row.get("frequency") != "HOURLY":
+def _timer(row: Mapping[str, Any]) -> ProviderTimer | None:
+    """None for a job that would not fire at the next hours."""
+    if row.get("frequency") != "HOURLY":
         return None
     try:
         start = datetime.fromtimestamp(float(row["start_time"]), UTC)
@@ -103,9 +107,9 @@ def _post(wire: Wire, instance_id: str, due: datetime) -> str:
     return answer.said if refused else ""
 
 
-def _remove(wire: Wire, ref: str) -> None:
-    what = f"the removal of scheduled job {ref}"
-    answer = wire.ask(what, "DELETE", f"{PATH}{ref}/", body={})
+def _remove(wire: Wire, row: Mapping[str, Any]) -> None:
+    what = f"the removal of scheduled job {row.get('id')}"
+    answer = wire.ask(what, "DELETE", f"{PATH}{row.get('id')}/", body={})
     if answer.status != 404:
         wire.accepted(what, answer)
 
