@@ -16,10 +16,8 @@ from tests.hosts import BUILDS, LAUNCHES, Hosts, entry, left_on, run_root, train
 from tests.ssh import table
 from tests.ssh.conftest import Keep
 
-BY_KEEPER, BY_HAND = (
-    ("boot", "data", "collect"),
-    ("accept", "ship", "setup", "verify", "arm", "train"),
-)
+BY_KEEPER = ("boot", "data", "collect", "destroy")
+BY_HAND = ("accept", "ship", "setup", "verify", "arm", "train")
 
 
 def kill_driver(home: Hosts, run: str) -> None:

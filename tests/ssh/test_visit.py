@@ -14,6 +14,7 @@ from tests.boxes import Box, box
 from tests.boxes.shape import H100X4
 from tests.hosts import Hosts, left_on, run_root
 
+pytestmark = pytest.mark.xdist_group("one live run over SSH")
 TRAIN = """\
 mkdir -p out
 printf %s "$TOKEN" | wc -c > out/token-length
@@ -26,7 +27,6 @@ with socket.create_server(("127.0.0.1", 8888)) as server:
 until [ -e go ]; do sleep 0.1; done
 kill $!
 echo 42 > out/result.txt"""
-pytestmark = pytest.mark.xdist_group("one live run over SSH")
 SECRET = "s3cret-value-of-a-key"
 DESK = """\
 name: desk
