@@ -16,7 +16,7 @@ from tests.ssh import table
 from tests.ssh.conftest import Keep
 
 CUTS = (("boot", "ship", "data", "train"), ("accept", "setup", "verify", "arm", "collect"))
-DOWN_S = 4.0
+DOWN_S = 2.5  # TCP asks again after 1, 3 and 7 s
 
 
 @pytest.mark.parametrize("phases", CUTS, ids=", ".join)
