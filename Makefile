@@ -32,6 +32,8 @@ bench: $(VENV)/ready
 	$(BIN)/python -m benchmarks.cli
 	$(BIN)/python -m benchmarks.keeper
 	$(BIN)/python -m benchmarks.ssh
+	$(BIN)/python -m benchmarks.first_step
+	$(BIN)/python -m benchmarks.watched
 	$(BIN)/python -m benchmarks.dataset
 	$(BIN)/python -m benchmarks.train
 

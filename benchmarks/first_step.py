@@ -34,7 +34,7 @@ def main() -> int:
             report = json.loads(home.run("report", run, "--json").stdout)
         finally:
             home.close()
-    spent = {phase["phase"]: phase["seconds"] for phase in report["phases"]}
+    spent = {phase["name"]: phase["seconds"] for phase in report["phases"]}
     for phase in PHASES:
         print(f"{phase:<10} {spent.get(phase, 0):6.1f} s")
     trained_s = whole_s - sum(spent.get(phase, 0) for phase in PHASES)
