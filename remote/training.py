@@ -23,6 +23,7 @@ from remote.optim.schedule import lr_share
 from remote.optim.sign_sgd import SignSGD
 from remote.ranks import Ranks
 
+ROWS_IN_CACHE = 8  # of a CPU: more are slower, fewer too
 SUMS_OVER_ROWS = ("lm_loss", "q_halt_loss", "q_continue_loss")  # the others: over finished rows
 
 
@@ -64,7 +65,9 @@ class Training:
                 ranks=ranks,
             )
         self.ema = EMA(self.flat, config.ema_rate) if config.ema else None
-        compile_model(self.model, config, ranks.device)
+        compiled = compile_model(self.model, config, ranks.device)
+        if ranks.device.type == "cpu" and not compiled:
+            self.model.model.inner.spare_blanks()
         self.carry: Carry | None = None
         self.step = 0
         self.iteration = 1  # counts from 1
@@ -87,9 +90,8 @@ class Training:
         self.model.train()
         if self.carry is None:
             self.carry = self.model.model.initial_carry(on_device)
-        carry, loss, metrics, _ = self.model(self.carry, on_device, self._least_steps())
-        (loss / self._config.global_batch_size).backward()
-        self._optimise(loss.detach())
+        carry, loss, metrics = self._forward_and_backward(self.carry, on_device)
+        self._optimise(loss)
         self.carry = carry.where(self._ok, self.carry)
         self._count(metrics)
 
@@ -115,6 +117,28 @@ class Training:
         split = table.weights if table is not None and table.is_split else None
         shared = [*self.model.parameters(), *self.model.buffers()]
         self._ranks.broadcast(tensor for tensor in shared if tensor is not split)
+
+    def _forward_and_backward(
+        self, carry: Carry, batch: dict[str, Tensor]
+    ) -> tuple[Carry, Tensor, dict[str, Tensor]]:
+        """Everything adds up over rows, so that on a CPU a few at a time can stay in its cache."""
+        each = ROWS_IN_CACHE if self._ranks.device.type == "cpu" else len(carry.steps)
+        parts = zip(
+            carry.split(each),
+            *(rows.split(each) for rows in batch.values()),
+            self._least_steps().split(each),
+            strict=True,
+        )
+        carries, losses, counted = [], [], []
+        for part, *rows, least_steps in parts:
+            own = dict(zip(batch, rows, strict=True))
+            new, loss, metrics, _ = self.model(part, own, least_steps)
+            (loss / self._config.global_batch_size).backward()
+            carries.append(new)
+            losses.append(loss.detach())
+            counted.append(metrics)
+        totals = {name: sum(part[name] for part in counted) for name in counted[0]}
+        return carries[0].joined(carries[1:]), sum(losses), totals
 
     def _least_steps(self) -> Tensor:
         batch_size = self._config.global_batch_size

@@ -26,6 +26,30 @@ class Carry:
     halted: Tensor  # bool (B,): gets a new example at the next step
     data: State  # inputs, labels, puzzle_identifiers of the present examples
 
+    def split(self, rows: int) -> "list[Carry]":
+        """In parts of so many rows, the last one of those that are left."""
+        parts = zip(*(tensor.split(rows) for tensor in self._tensors()), strict=True)
+        return [self._of(list(part)) for part in parts]
+
+    def joined(self, others: "list[Carry]") -> "Carry":
+        """These rows, then those of the others."""
+        tensors = zip(*(part._tensors() for part in (self, *others)), strict=True)
+        return self._of([torch.cat(parts) for parts in tensors])
+
+    def _tensors(self) -> list[Tensor]:
+        return [self.steps, self.halted, *self.state.values(), *self.data.values()]
+
+    def _of(self, tensors: list[Tensor]) -> "Carry":
+        """As `_tensors` has them."""
+        steps, halted, *rest = tensors
+        state, data = rest[: len(self.state)], rest[len(self.state) :]
+        return Carry(
+            state=dict(zip(self.state, state, strict=True)),
+            steps=steps,
+            halted=halted,
+            data=dict(zip(self.data, data, strict=True)),
+        )
+
     def where(self, ok: Tensor, other: "Carry") -> "Carry":
         """This carry where `ok` (bool ()), else the other one; nothing waits for the device."""
         return Carry(
@@ -97,7 +121,8 @@ class ACT(nn.Module):
         return Carry(state, steps, carry.halted, batch), *self.inner.answer(state)
 
     def _think(self, state: State, data: State) -> tuple[State, Tensor, Halting]:
-        return self.inner(state, data["inputs"], data["puzzle_identifiers"])
+        labelled = data["labels"] != IGNORE_LABEL
+        return self.inner(state, data["inputs"], data["puzzle_identifiers"], labelled)
 
     def _halts(self, steps: Tensor, scores: Halting, least_steps: Tensor | None) -> Tensor:
         config = self.inner.config

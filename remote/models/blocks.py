@@ -1,5 +1,6 @@
 """One block of a stack: attention, then an MLP, each followed by a norm of the residual sum."""
 
+import torch
 from torch import Tensor, nn
 
 from remote.arch import Arch
@@ -25,6 +26,24 @@ class Block(nn.Module):
             x = rms_norm(x + self.self_attn(x, turns), self._eps)
         return rms_norm(x + self.mlp(x), self._eps)
 
+    def learning_at(self, x: Tensor, turns: Turns | None, positions: Tensor) -> Tensor:
+        """As `forward`, where the output's gradient is zero outside of `positions` (bool (B, S)).
+
+        So nothing is kept of the other positions' queries and MLP, nor taken back through them.
+        For blocks that mix positions by attention alone.
+        """
+        heads = self.self_attn.heads(x, turns)
+        learning = self._after(x[positions], self.self_attn.answer(*heads, positions))
+        with torch.no_grad():
+            others = ~positions
+            whole = torch.empty_like(x)
+            whole[others] = self._after(x[others], self.self_attn.answer(*heads, others))
+        return whole.index_put((positions,), learning)
+
+    def _after(self, x: Tensor, mixed: Tensor) -> Tensor:
+        x = rms_norm(x + mixed, self._eps)
+        return rms_norm(x + self.mlp(x), self._eps)
+
 
 def run(layers: nn.ModuleList, state: Tensor, injection: Tensor, turns: Turns | None) -> Tensor:
     """All layers over the sum of two: the one function that is compiled."""
@@ -32,3 +51,14 @@ def run(layers: nn.ModuleList, state: Tensor, injection: Tensor, turns: Turns | 
     for layer in layers:
         hidden = layer(hidden, turns)
     return hidden
+
+
+def run_learning_at(
+    layers: nn.ModuleList,
+    state: Tensor,
+    injection: Tensor,
+    turns: Turns | None,
+    positions: Tensor,
+) -> Tensor:
+    """The same, where the result's gradient is zero outside of `positions`."""
+    return layers[-1].learning_at(run(layers[:-1], state, injection, turns), turns, positions)

@@ -22,13 +22,15 @@ log = logging.getLogger(__name__)
 CACHE = Path("~/.cache/torchinductor")
 
 
-def compile_model(model: ACTLossHead, config: PretrainConfig, device: torch.device) -> None:
+def compile_model(model: ACTLossHead, config: PretrainConfig, device: torch.device) -> bool:
+    """Whether it is compiled now."""
     wanted, word = decide(config.compile, device.type, os.environ, shutil.which)
     log.info("compile: %s", word)
     if wanted:
         os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(CACHE.expanduser()))
         os.environ.setdefault("TORCHINDUCTOR_FX_GRAPH_CACHE", "1")
         model.model.inner.run = torch.compile(run, dynamic=False)
+    return wanted
 
 
 def decide(

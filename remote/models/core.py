@@ -47,6 +47,7 @@ class Core(nn.Module):
         width = config.hidden_size
         self._dtype = dtype
         self.run = run  # or a compiled form of it
+        self.spares_blanks = False  # see `spare_blanks`
         self._prefix = config.puzzle_emb_len
         self._scale = width**0.5
         self.length = seq_len + self._prefix
@@ -73,11 +74,30 @@ class Core(nn.Module):
     def state_shape(self, batch_size: int, seq_len: int) -> tuple[int, int, int]:
         return batch_size, seq_len + self._prefix, self.config.hidden_size
 
+    def spare_blanks(self) -> None:
+        """Keep and take back nothing for positions without a label: exact, and made for a CPU.
+
+        Four fifths of all positions have none, and a loss asks nothing of them.  Shapes then
+        depend on the batch, which neither a compiler nor a GPU likes.
+        """
+        self.spares_blanks = not (self.config.mlp_t or self.config.conv_mlp)
+
     def forward(
-        self, state: State, inputs: Tensor, puzzle_identifiers: Tensor
+        self,
+        state: State,
+        inputs: Tensor,
+        puzzle_identifiers: Tensor,
+        labelled: Tensor | None = None,
     ) -> tuple[State, Tensor, Halting]:
-        """inputs (B, seq_len), puzzle_identifiers (B,); logits (B, seq_len, vocab_size)."""
-        state = self.think(state, self.question(inputs, puzzle_identifiers))
+        """inputs (B, seq_len), puzzle_identifiers (B,); logits (B, seq_len, vocab_size).
+
+        `labelled` bool (B, seq_len): the positions whose logits have a gradient; None: all.
+        """
+        question = self.question(inputs, puzzle_identifiers)
+        if self.spares_blanks and labelled is not None and torch.is_grad_enabled():
+            state = self.think(state, question, self._learning_at(labelled))
+        else:
+            state = self.think(state, question)
         return {name: z.detach() for name, z in state.items()}, *self.answer(state)
 
     def question(self, inputs: Tensor, puzzle_identifiers: Tensor) -> Tensor:
@@ -96,8 +116,11 @@ class Core(nn.Module):
             embedded = 0.5**0.5 * (embedded + self.embed_pos(positions))
         return self._scale * embedded
 
-    def think(self, state: State, question: Tensor) -> State:
-        """One ACT step of recursion; only its last part carries gradient."""
+    def think(self, state: State, question: Tensor, learning_at: Tensor | None = None) -> State:
+        """One ACT step of recursion; only its last part carries gradient.
+
+        `learning_at` bool (B, S): outside of it the gradient of the first state is zero.
+        """
         raise NotImplementedError
 
     def answer(self, state: State) -> tuple[Tensor, Halting]:
@@ -105,6 +128,12 @@ class Core(nn.Module):
         z = state[next(iter(self.STARTS))]
         halting = self.q_head(z[:, 0]).float()
         return self.lm_head(z)[:, self._prefix :], (halting[:, 0], halting[:, 1])
+
+    def _learning_at(self, labelled: Tensor) -> Tensor:
+        """Those that the logits are read from, and the one that the halting scores are."""
+        positions = pad(labelled, (self._prefix, 0))
+        positions[:, 0] = True
+        return positions
 
     def turns(self) -> Turns | None:
         return self.rotary_emb() if hasattr(self, "rotary_emb") else None

@@ -102,14 +102,36 @@ class Attention(nn.Module):
         self.o_proj = CastedLinear(hidden_size, hidden_size)
 
     def forward(self, x: Tensor, turns: Turns | None) -> Tensor:
-        heads = self.qkv_proj(x).unflatten(-1, (3 * self._num_heads, -1))  # (B, S, 3 H, width)
-        query, key, value = heads.chunk(3, dim=-2)
-        if turns is not None:
-            query, key = rotate(query, *turns), rotate(key, *turns)
-        query, key, value = (t.transpose(1, 2) for t in (query, key, value))
+        query, key, value = (t.transpose(1, 2) for t in self.heads(x, turns))
         mixed = scaled_dot_product_attention(query, key, value)
         # Not `view`: backends differ in the strides they return.
         return self.o_proj(mixed.transpose(1, 2).reshape(x.shape))
+
+    def heads(self, x: Tensor, turns: Turns | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values: (B, S, heads, width) each."""
+        heads = self.qkv_proj(x).unflatten(-1, (3 * self._num_heads, -1))
+        query, key, value = heads.chunk(3, dim=-2)
+        if turns is not None:
+            query, key = rotate(query, *turns), rotate(key, *turns)
+        return query, key, value
+
+    def answer(self, query: Tensor, key: Tensor, value: Tensor, asking: Tensor) -> Tensor:
+        """What the positions `asking` (bool (B, S)) attend to: (T, D), row after row."""
+        asked = zip(
+            query[asking].split(asking.sum(1).tolist()),
+            key.transpose(1, 2).unbind(),
+            value.transpose(1, 2).unbind(),
+            strict=True,
+        )
+        mixed = [
+            scaled_dot_product_attention(q.transpose(0, 1)[None], k[None], v[None])
+            .squeeze(0)
+            .transpose(0, 1)
+            .flatten(1)
+            for q, k, v in asked
+            if len(q)
+        ]
+        return self.o_proj(torch.cat(mixed) if mixed else query[asking].flatten(1))
 
 
 class SwiGLU(nn.Module):

@@ -1,5 +1,7 @@
 """Token losses: float (B, S), zero where the label is ignored."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax
@@ -11,21 +13,33 @@ TINY = 1e-30
 
 def stablemax_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     """Cross entropy with s(x) = x + 1, or 1 / (1 - x) below zero, in place of exp; in float64."""
-    x = logits.double()
-    # Both branches are computed; each is fed only where it is finite.
-    scores = torch.where(x < 0, 1 / (1 - x.clamp(max=0) + TINY), x + 1)
-    log_shares = torch.log(scores / scores.sum(dim=-1, keepdim=True))
-    return _pick(log_shares, labels)
+    return _cross_entropy(_log_stablemax, logits, labels)
 
 
 def softmax_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    return _pick(log_softmax(logits.float(), dim=-1), labels)
+    return _cross_entropy(lambda x: log_softmax(x.float(), dim=-1), logits, labels)
+
+
+def _log_stablemax(logits: Tensor) -> Tensor:
+    x = logits.double()
+    # Both branches are computed; each is fed only where it is finite.
+    scores = torch.where(x < 0, 1 / (1 - x.clamp(max=0) + TINY), x + 1)
+    return torch.log(scores / scores.sum(dim=-1, keepdim=True))
+
+
+def _cross_entropy(
+    log_shares: Callable[[Tensor], Tensor], logits: Tensor, labels: Tensor
+) -> Tensor:
+    counted = labels != IGNORE_LABEL
+    if logits.device.type == "cpu":  # elsewhere one would have to wait for how many there are
+        found = _pick(log_shares(logits[counted]), labels[counted])
+        return found.new_zeros(labels.shape).index_put((counted,), found)
+    found = _pick(log_shares(logits), torch.where(counted, labels, 0))
+    return torch.where(counted, found, 0)
 
 
 def _pick(log_shares: Tensor, labels: Tensor) -> Tensor:
-    counted = labels != IGNORE_LABEL
-    chosen = torch.where(counted, labels, 0).long()[..., None]
-    return torch.where(counted, -log_shares.gather(-1, chosen)[..., 0], 0)
+    return -log_shares.gather(-1, labels.long()[..., None])[..., 0]
 
 
 LOSSES = {

@@ -21,7 +21,7 @@ class SparseEmbedding(nn.Module):
         self.register_buffer("weights", torch.zeros(rows, width))
         self._dtype = dtype
         self._ranks: Ranks | None = None  # if split
-        self.used: tuple[Tensor, Tensor] | None = None  # ids (B,), leaf (B, width) of this step
+        self.used: list[tuple[Tensor, Tensor]] = []  # ids (B,), leaf (B, width) of this step
 
     @property
     def is_split(self) -> bool:
@@ -44,7 +44,7 @@ class SparseEmbedding(nn.Module):
         rows = self._read(ids)
         if self.training and torch.is_grad_enabled():
             rows = rows.requires_grad_()
-            self.used = (ids, rows)
+            self.used.append((ids, rows))
         return rows.to(self._dtype)
 
     def places(self, ids: Tensor) -> tuple[Tensor, Tensor | None]:

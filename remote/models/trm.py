@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from remote.arch import TRMConfig
-from remote.models.blocks import Block
+from remote.models.blocks import Block, run_learning_at
 from remote.models.core import Core, State
 from remote.models.layers import Turns
 
@@ -34,21 +34,28 @@ class TRM(Core):
         )
         self.L_level = Stack(config, self.length)
 
-    def think(self, state: State, question: Tensor) -> State:
+    def think(self, state: State, question: Tensor, learning_at: Tensor | None = None) -> State:
         z_H, z_L, turns = state["z_H"], state["z_L"], self.turns()
         with self.without_gradient():
             for _ in range(self.config.H_cycles - 1):
                 z_H, z_L = self._round(z_H, z_L, question, turns)
-        z_H, z_L = self._round(z_H, z_L, question, turns)
+        z_H, z_L = self._round(z_H, z_L, question, turns, learning_at)
         return {"z_H": z_H, "z_L": z_L}
 
     def _round(
-        self, z_H: Tensor, z_L: Tensor, question: Tensor, turns: Turns | None
+        self,
+        z_H: Tensor,
+        z_L: Tensor,
+        question: Tensor,
+        turns: Turns | None,
+        learning_at: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         layers = self.L_level.layers
         for _ in range(self.config.L_cycles):
             z_L = self.run(layers, z_L, z_H + question, turns)
-        return self.run(layers, z_H, z_L, turns), z_L
+        if learning_at is None:
+            return self.run(layers, z_H, z_L, turns), z_L
+        return run_learning_at(layers, z_H, z_L, turns, learning_at), z_L
 
 
 class Stack(nn.Module):

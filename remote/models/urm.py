@@ -33,7 +33,7 @@ class URM(Core):
         )
         self.layers = nn.ModuleList(Block(config, self.length) for _ in range(config.num_layers))
 
-    def think(self, state: State, question: Tensor) -> State:
+    def think(self, state: State, question: Tensor, learning_at: Tensor | None = None) -> State:
         hidden, turns = state["hidden"], self.turns()
         with self.without_gradient():
             still = question.detach()

@@ -20,12 +20,12 @@ class SignSGD:
     @torch.no_grad()
     def gather(self) -> tuple[Tensor, Tensor] | None:
         """Ids (B,), sorted, and their gradients (B, D), summed over equal ids, of all ranks."""
-        if self._embedding.used is None:
+        if not self._embedding.used:
             return None
-        ids, leaf = self._embedding.used
-        self._embedding.used = None
-        ids, order = self._ranks.gather_rows(ids).long().sort(stable=True)
-        gradients = self._ranks.gather_rows(leaf.grad)[order]
+        used, leaves = zip(*self._embedding.used, strict=True)
+        self._embedding.used = []
+        ids, order = self._ranks.gather_rows(torch.cat(used)).long().sort(stable=True)
+        gradients = self._ranks.gather_rows(torch.cat([leaf.grad for leaf in leaves]))[order]
         new = torch.ones_like(ids)
         new[1:] = ids[1:] != ids[:-1]
         group = new.cumsum(0) - 1
