@@ -26,6 +26,7 @@ LEAST_MBIT_S = 200
 MOST_USD_PER_GB = Decimal("0.02")
 MONTH_H = 720
 MARGIN_S = 3600.0  # a host's offer must outlast the run by this
+UNSAID_S = 86400.0  # where nobody says how long the run is
 _CUDA = re.compile(r"(?:cuda|cu)-?(\d{2}\.\d)")
 
 
@@ -42,6 +43,10 @@ class Search:
     def disk_gb(self) -> int:
         return disk_gb(self.need)
 
+    @property
+    def rent_s(self) -> float:
+        return (self.need.rent_s or UNSAID_S) + MARGIN_S
+
     def query(self, from_usd: Decimal | None) -> dict[str, Any]:
         need = self.need
         query: dict[str, Any] = {
@@ -52,7 +57,7 @@ class Search:
             "direct_port_count": {"gte": 1},
             "disk_space": {"gte": self.disk_gb},
             "inet_down": {"gte": LEAST_MBIT_S},
-            "duration": {"gte": need.rent_s + MARGIN_S},
+            "duration": {"gte": self.rent_s},
             "order": [["dph_total", "asc"]],
             "type": "bid" if need.spot else "on-demand",
             "allocated_storage": self.disk_gb,
@@ -83,7 +88,7 @@ class Search:
             and _number(row, "direct_port_count") >= 1
             and _number(row, "disk_space") >= self.disk_gb
             and _number(row, "inet_down") >= LEAST_MBIT_S
-            and _number(row, "duration") >= need.rent_s + MARGIN_S
+            and _number(row, "duration") >= self.rent_s
             and _usd(row, "inet_down_cost") <= MOST_USD_PER_GB
             and _usd(row, "inet_up_cost") <= MOST_USD_PER_GB
             and _number(row, "cuda_max_good") >= cuda_of(image(need))
