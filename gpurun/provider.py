@@ -44,7 +44,10 @@ class Provisioner(Protocol):
         """Whose money it is; evidence counts only under the same account."""
 
     def offers(self, need: Need) -> Iterable[Offer]:
-        """What can be rented now for this need, the cheapest first, all-in price."""
+        """What can be rented now for this need, the cheapest first, all-in price.
+
+        NoOffer, where the provider is one machine, says why that is not what is needed.
+        """
 
     def instances(self) -> list[Instance]:
         """Everything the account holds: COMPLETE, or an error."""
