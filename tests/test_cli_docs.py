@@ -23,7 +23,7 @@ from gpurun.errors import GpurunError
 from gpurun.model import Offer
 from gpurun.recipe import find, load
 from gpurun.settings import Settings
-from gpurun.show.plan import offer_document
+from gpurun.show.offers import offer_document
 from tests.fakecloud import FakeClock
 from tests.stories import Story, journal_at
 
@@ -100,7 +100,9 @@ def test_the_plan_has_the_documented_fields(tmp_path: Path) -> None:
 
 def test_offers_have_the_documented_fields() -> None:
     offer = Offer("vast", "77", "H100", 4, Decimal("7.56"), 200)
-    assert paths({"offers": [offer_document(offer, None)]}) == documented("offers")
+    silent = [{"provider": "prime", "why": "no answer"}]
+    document = {"offers": [offer_document(offer, None)], "silent": silent}
+    assert paths(document) == documented("offers")
 
 
 def test_the_error_document_has_the_documented_fields() -> None:

@@ -11,7 +11,7 @@ import click
 import typer
 
 from gpurun import __version__
-from gpurun.cli import end, health, keeper, market, runs, status, up, visit
+from gpurun.cli import auth, end, health, keeper, offers, recipes, runs, status, up, visit
 from gpurun.cli.talk import Interrupted, error_document, home, print_json, say
 from gpurun.errors import GpurunError
 
@@ -25,7 +25,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     no_args_is_help=True,
 )
-app.command()(market.offers)
+app.command()(offers.offers)
 app.command()(up.up)
 app.command()(status.status)
 app.command()(end.kill)
@@ -36,7 +36,8 @@ app.command("ssh-config")(visit.ssh_config)
 app.command()(runs.extend)
 app.command()(runs.resume)
 app.command()(status.report)
-app.add_typer(market.recipes, name="recipes")
+app.add_typer(recipes.recipes, name="recipes")
+app.command()(auth.auth)
 app.command()(health.doctor)
 app.command()(health.orphans)
 app.add_typer(keeper.app, name="keeper")

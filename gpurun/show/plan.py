@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from gpurun.show.offers import offer_document
 from gpurun.show.risk import for_plan
 from gpurun.show.text import duration, money, size
 
@@ -60,18 +60,3 @@ def offer_words(offer: Offer) -> str:
     return (
         f"{offer.provider} {offer.id}: {what}, {offer.disk_gb} GB{place}, ${offer.usd_per_hour}/h"
     )
-
-
-def offer_document(offer: Offer, run_usd: Decimal | None) -> dict[str, Any]:
-    return {
-        "provider": offer.provider,
-        "id": offer.id,
-        "gpu": offer.gpu,
-        "gpu_count": offer.gpu_count,
-        "usd_per_hour": format(offer.usd_per_hour, "f"),
-        "run_usd": None if run_usd is None else f"{run_usd:.2f}",
-        "disk_gb": offer.disk_gb,
-        "place": offer.place or None,
-        "cpu_count": offer.cpu_count or None,
-        "memory_gb": offer.memory_gb or None,
-    }
