@@ -10,6 +10,8 @@ from gpurun.cli.talk import AsJson, Yes, consent, home, print_json, run_ids, tel
 
 if TYPE_CHECKING:
     from gpurun.engine import Orphan
+    from gpurun.provider import Remark
+    from gpurun.settings import Settings
 
 
 def doctor(
@@ -19,28 +21,46 @@ def doctor(
             metavar="[RUN]", help="Look at the box of this run too.", autocompletion=run_ids
         ),
     ] = None,
+    recipe: Annotated[
+        str, typer.Option(help="Say how many hours of this one the credit pays for.")
+    ] = "smoke",
     as_json: AsJson = False,
 ) -> None:
-    """Check machine, journal, keeper, providers."""
+    """Check machine, journal, keeper, providers, and the accounts at the clouds."""
     from gpurun import engine, glance, show
     from gpurun import settings as configuration
     from gpurun.errors import UsageError
 
     settings = configuration.load()
-    found = engine.doctor(settings)
+    found = [(f.ok, f.what, f.says) for f in engine.doctor(settings)]
+    found += [(r.ok, r.what, r.says) for r in _standing(settings, recipe)]
     if run:
-        found += engine.doctor_of_box(glance.resolve(home(), run), settings)
-    fit = all(finding.ok for finding in found)
+        checks = engine.doctor_of_box(glance.resolve(home(), run), settings)
+        found += [(f.ok, f.what, f.says) for f in checks]
+    fit = all(ok for ok, _, _ in found)
     if as_json:
         print_json(
-            {"ok": fit, "findings": [{"what": f.what, "says": f.says, "ok": f.ok} for f in found]}
+            {
+                "ok": fit,
+                "findings": [{"what": what, "says": says, "ok": ok} for ok, what, says in found],
+            }
         )
     else:
-        rows = [(finding.ok, finding.what, finding.says) for finding in found]
-        for line in show.doctor_lines(rows, show.Look.of()):
+        for line in show.doctor_lines(found, show.Look.of()):
             tell(line)
     if not fit:
         raise typer.Exit(UsageError.exit_code)
+
+
+def _standing(settings: Settings, ref: str) -> list[Remark]:
+    from gpurun.clock import SystemClock
+    from gpurun.engine.rent import need_of
+    from gpurun.recipe import load
+    from gpurun.standing import standing
+    from gpurun.wiring import CLOUDS
+
+    needs = {name: need_of(load(ref, provider=name, caps=settings.caps)) for name in CLOUDS}
+    return standing(settings, SystemClock(), needs, ref)
 
 
 def orphans(
