@@ -16,6 +16,7 @@ from tests.hosts import BUILDS, LAUNCHES, Hosts, entry, left_on, run_root, train
 from tests.ssh import table
 from tests.ssh.conftest import Keep
 
+pytestmark = pytest.mark.slow
 BY_KEEPER = ("boot", "data", "collect", "destroy")
 BY_HAND = ("accept", "ship", "setup", "verify", "arm", "train")
 

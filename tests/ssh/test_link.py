@@ -15,6 +15,7 @@ from tests.hosts import BUILDS, LAUNCHES, Hosts, entry, left_on, run_root, train
 from tests.ssh import table
 from tests.ssh.conftest import Keep
 
+pytestmark = pytest.mark.slow
 CUTS = (("boot", "ship", "data", "train"), ("accept", "setup", "verify", "arm", "collect"))
 DOWN_S = 2.5  # TCP asks again after 1, 3 and 7 s
 
@@ -67,7 +68,6 @@ def test_an_sshd_that_refuses_for_a_while_ends_nothing(
         assert left_on(machine) == []
 
 
-@pytest.mark.slow
 def test_an_sshd_that_refuses_for_a_minute_ends_nothing(
     hosts_of: Callable[..., Hosts], keep: Keep
 ) -> None:
