@@ -36,17 +36,6 @@ class Ranks:
             for tensor in tensors:
                 dist.broadcast(tensor.detach(), src=0)
 
-    def sum_gradients(self, parameters: list[Tensor]) -> None:
-        """In one bucket: there are a dozen small tensors."""
-        if self.control is None:
-            return
-        gradients = [p.grad for p in parameters if p.grad is not None]
-        bucket = torch.cat([gradient.reshape(-1) for gradient in gradients])
-        dist.all_reduce(bucket)
-        parts = bucket.split([gradient.numel() for gradient in gradients])
-        for gradient, part in zip(gradients, parts, strict=True):
-            gradient.copy_(part.view_as(gradient))
-
     def sum(self, tensor: Tensor) -> Tensor:
         if self.control is not None:
             dist.all_reduce(tensor)

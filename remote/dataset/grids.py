@@ -39,37 +39,3 @@ def dihedral(grid: Grid, symmetry: int) -> Grid:
 def augmented_name(name: str, symmetry: int, colours: str) -> str:
     """`colours` has ten digits: digit c is the new colour of colour c."""
     return f"{name}{NAME_SEPARATOR}t{symmetry}{NAME_SEPARATOR}{colours}"
-
-
-def parse_name(name: str) -> tuple[str, int, np.ndarray]:
-    """The base puzzle, the symmetry, and the map that undoes the colours (uint8 [10])."""
-    base, *augmentation = name.split(NAME_SEPARATOR)
-    if not augmentation:
-        return base, 0, np.arange(10, dtype=np.uint8)
-    symmetry, colours = augmentation
-    undo = np.argsort(np.array([int(digit) for digit in colours])).astype(np.uint8)
-    return base, int(symmetry[1:]), undo
-
-
-def undo_augmentation(grid: Grid, symmetry: int, undo_colours: np.ndarray) -> Grid:
-    """Colours were mapped before the symmetry; both orders undo alike."""
-    return undo_colours[dihedral(grid, DIHEDRAL_INVERSE[symmetry])]
-
-
-def crop_sizes(tokens: np.ndarray) -> np.ndarray:
-    """Height and width of the grid in each sequence: int [N, 2] from uint8 [N, 900].
-
-    It is the rectangle of largest area that starts at the corner and holds colours only; of
-    equals, the first met when heights are tried in order.
-    """
-    is_colour = (tokens >= FIRST_COLOUR) & (tokens < VOCAB_SIZE)
-    run = np.cumprod(is_colour.reshape(-1, SIDE, SIDE), axis=2, dtype=np.int8).sum(2, dtype=int)
-    width = np.minimum.accumulate(run, axis=1)  # [N, 30]: widest that reaches down to this row
-    height = (width * np.arange(1, SIDE + 1)).argmax(axis=1)
-    width = width[np.arange(len(tokens)), height]
-    return np.stack((np.where(width > 0, height + 1, 0), width), axis=1)
-
-
-def crop(tokens: np.ndarray, size: np.ndarray) -> Grid:
-    """The grid of one sequence (uint8 [900]) whose height and width are known."""
-    return tokens.reshape(SIDE, SIDE)[: size[0], : size[1]] - np.uint8(FIRST_COLOUR)

@@ -1,15 +1,8 @@
 import numpy as np
 import pytest
 
-from remote.dataset.grids import (
-    augmented_name,
-    crop,
-    crop_sizes,
-    dihedral,
-    parse_grid,
-    parse_name,
-    undo_augmentation,
-)
+from remote.dataset.grids import dihedral, parse_grid
+from remote.evaluators.originals import grid_sizes
 from tests.remote.drawn import drawn_alone
 
 random = np.random.Generator(np.random.Philox(1))
@@ -37,30 +30,19 @@ def test_symmetries_have_upstreams_numbers(symmetry: int) -> None:
         assert np.array_equal(dihedral(grid, symmetry), UPSTREAM_SYMMETRIES[symmetry](grid))
 
 
-@pytest.mark.parametrize("symmetry", range(8))
-def test_undoing_an_augmentation_gives_the_grid_back(symmetry: int) -> None:
-    colours = [0, *random.permutation(np.arange(1, 10)).tolist()]
-    name, found, undo = parse_name(augmented_name("p", symmetry, "".join(map(str, colours))))
-    assert (name, found) == ("p", symmetry)
-    for grid in GRIDS:
-        augmented = dihedral(np.array(colours, np.uint8)[grid], symmetry)
-        assert (undo_augmentation(augmented, symmetry, undo) == grid).all()
-
-
-def test_cropping_an_untranslated_sequence_gives_the_grid_back() -> None:
+def test_an_untranslated_sequence_has_the_size_of_its_grid() -> None:
     tokens = np.stack([drawn_alone(grid, 0, 0) for grid in GRIDS])
-    for grid, sequence, size in zip(GRIDS, tokens, crop_sizes(tokens), strict=True):
-        assert (crop(sequence, size) == grid).all()
+    assert grid_sizes(tokens).tolist() == [list(grid.shape) for grid in GRIDS]
 
 
-def test_a_sequence_without_colours_at_the_corner_crops_to_nothing() -> None:
-    assert crop_sizes(np.zeros((1, 900), np.uint8)).tolist() == [[0, 0]]
+def test_a_sequence_without_colours_at_the_corner_has_no_grid() -> None:
+    assert grid_sizes(np.zeros((1, 900), np.uint8)).tolist() == [[0, 0]]
 
 
 def test_of_two_rectangles_of_equal_area_the_flatter_one_wins() -> None:
     canvas = np.zeros((30, 30), np.uint8)
     canvas[0, :4] = canvas[1, :2] = 5
-    assert crop_sizes(canvas.reshape(1, 900)).tolist() == [[1, 4]]
+    assert grid_sizes(canvas.reshape(1, 900)).tolist() == [[1, 4]]
 
 
 def test_a_grid_larger_than_the_canvas_is_refused() -> None:
