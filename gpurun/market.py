@@ -84,18 +84,18 @@ def ask(
 def priced(answer: Answer, budget: Budget | None) -> list[Priced]:
     if budget is None or answer.traits is None:
         return [Priced(offer) for offer in answer.offers]
-    return [
-        Priced(
-            offer,
-            expected_usd(offer, budget),
-            money.ceiling_of_plan(budget, offer.usd_per_hour, answer.traits),
-        )
-        for offer in answer.offers
-    ]
+    found = []
+    for offer in answer.offers:
+        most = money.ceiling_of_plan(budget, offer.usd_per_hour, answer.traits)
+        found.append(Priced(offer, min(expected_usd(offer, budget), most), most))
+    return found
 
 
 def expected_usd(offer: Offer, budget: Budget) -> Decimal:
-    """Setup and run as long as their timers let them, and what the network takes."""
+    """Setup and run as long as their timers let them, and what the network takes.
+
+    A run that would cost more than its budget is ended before.
+    """
     traffic = DOWN_GB * offer.usd_per_gb_down + UP_GB * offer.usd_per_gb_up
     return money.cost(offer.usd_per_hour, budget.setup_s + budget.run_s) + traffic
 
