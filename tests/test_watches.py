@@ -1,4 +1,4 @@
-"""Trainings that no process of their own watches: the keeper does, and calls a driver if need be."""
+"""Trainings that no process of their own watches: the keeper does, and calls a driver if needed."""
 
 import os
 import signal

@@ -19,7 +19,7 @@ def ask_to_stop(*_):
 
 
 signal.signal(signal.SIGTERM, ask_to_stop)
-with open("data/numbers.csv") as file:
+with Path("data/numbers.csv").open() as file:
     rows = [(float(x), float(y), int(label)) for x, y, label in csv.reader(file)]
 random.seed(1)
 a = b = c = 0.0
