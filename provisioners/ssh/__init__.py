@@ -32,6 +32,7 @@ from provisioners.ssh.survey import Survey
 ASK_S = 30.0
 MACHINE_CHARS = 64
 END_S = 60.0
+MOST_USD_PER_HOUR = 1_000_000  # what a host says that is more, or less than nothing, is no price
 _LABEL = re.compile(r"[a-z0-9][a-z0-9-]{0,127}")
 
 
@@ -150,7 +151,7 @@ class Ssh:
             timeout_s=ASK_S,
         )
         said = made.tail(1)
-        if made.exited == UNKNOWN_OUTCOME or made.exited not in (0, 3, 4):
+        if made.exited == UNKNOWN_OUTCOME or made.exited not in (0, 3, 4, 5):
             raise CreateUnclear(f"{self.name}: no answer to claiming the host: {said}")
         if made.exited == 3 and said == f"held by {label}":
             raise CreateFailedButMade(f"{self.name}: {label} was made before", label)
@@ -161,10 +162,16 @@ class Ssh:
                 f"{self.name}: {said}; nothing was made. Name a folder that user {self._user} can "
                 "write, with `workspace` in ssh_hosts of the settings"
             )
+        if made.exited == 5:
+            raise NoCapacity(
+                f"{self.name}: {said}; nothing was made. See on the host what is there: a file, or "
+                "a link to nothing? Is /var/tmp full, or read-only?"
+            )
         return Created(label)
 
     def destroy(self, instance_id: str) -> None:
         if not _LABEL.fullmatch(instance_id):
+            self._refuse_what_is_not_ours(instance_id)
             return
         self._require(self._run(host.end_text(instance_id), timeout_s=END_S), "be ended")
         self._save(instance_id)
@@ -224,6 +231,13 @@ class Ssh:
         if not result.ok:
             raise ProviderError(f"{self.name}: the run cannot {what} yet: {result.tail(2)}")
 
+    def _refuse_what_is_not_ours(self, instance_id: str) -> None:
+        if self.instance(instance_id) is not None:
+            raise ProviderError(
+                f"{self.name} is held by {instance_id!r}, which no gpurun wrote: look at "
+                f"{host.MARKER} on the host, and remove it there if nobody needs it"
+            )
+
     def _checked(self, instance_id: str) -> str:
         if not _LABEL.fullmatch(instance_id):
             raise ProviderError(f"{self.name}: {instance_id!r} is not the id of a run")
@@ -248,4 +262,4 @@ def _decimal(text: str) -> Decimal | None:
         found = Decimal(text)
     except InvalidOperation:
         return None
-    return found if found.is_finite() else None
+    return found if found.is_finite() and 0 <= found < MOST_USD_PER_HOUR else None

@@ -1,7 +1,8 @@
 """What is run on a host, in POSIX sh: it needs nothing there but a base system.
 
     /var/tmp/gpurun/            the marker: made by mkdir, so that one controller holds the host
-        label                   whose it is
+        again.N                 one that broke off was taken over: by mkdir, so by one controller
+        label                   whose it is: made by ln, so that nobody writes over another's
         facts                   created_at (seconds), ends_at (seconds), usd per hour, boot id, root
     WORKSPACE/LABEL/            the run's own directory
     WORKSPACE/kept/LABEL/       artifacts that nobody had fetched when their run was ended
@@ -15,10 +16,15 @@ from pathlib import PurePosixPath
 
 MARKER = "/var/tmp/gpurun"
 ABANDONED_MINUTES = 2  # a marker without a label: its maker died between two commands
+MARKER_BYTES = 500  # of each file of a marker: another hand may have made it
 CGROUP = "/sys/fs/cgroup"
 END_WITHIN_S = 10
 
 
+ABANDONED_TEXT = f"""\
+abandoned() {{
+  [ ! -e {MARKER}/label ] && [ -n "$(find {MARKER} -maxdepth 0 -mmin +{ABANDONED_MINUTES})" ]
+}}"""
 MACHINE_TEXT = "cat /etc/machine-id /var/lib/dbus/machine-id 2>/dev/null | head -n 1"
 
 
@@ -34,13 +40,14 @@ if [ ! -w "$there" ]; then
   [ "$(id -u)" != 0 ] && sudo -n true 2>/dev/null || echo "unwritable $there"
 fi
 echo "disk_kb $(df -Pk "$there" | awk 'NR == 2 {{print $4}}')"
-if [ -d {MARKER} ]; then
-  echo "held $(cat {MARKER}/label 2>/dev/null)"
-  label=$(cat {MARKER}/label 2>/dev/null)
+{ABANDONED_TEXT}
+if [ -d {MARKER} ] && ! abandoned; then
+  label=$(head -c {MARKER_BYTES} {MARKER}/label 2>/dev/null | head -n 1)
+  echo "held $label"
   [ -z "$label" ] || echo "processes $(grep -l "GPURUN_LABEL=$label" /proc/[0-9]*/environ \\
     2>/dev/null | wc -l)"
   echo "now $(date +%s)"
-  echo "facts $(cat {MARKER}/facts 2>/dev/null | tr '\\n' ' ')"
+  echo "facts $(head -c {MARKER_BYTES} {MARKER}/facts 2>/dev/null | tr '\\n' ' ')"
 fi
 if command -v nvidia-smi >/dev/null; then
   echo "smi yes"
@@ -53,19 +60,30 @@ echo end
 
 
 def make_text(label: str, workspace: str, ends_at_s: int, usd_per_hour: str) -> str:
-    """Claims the host and makes the run's directory: all of it, or none.  Exit 3: it is held."""
+    """Claims the host and makes the run's directory: all of it, or none.  Exit 3: it is held.
+
+    Exit 4: the workspace cannot be made or written; exit 5: the marker cannot.
+    """
     root = root_of(workspace, label)
     quoted, there = shlex.quote(root), shlex.quote(workspace)
     return f"""
 umask 022
 as_root=; [ "$(id -u)" = 0 ] || as_root="sudo -n"
-if [ -d {MARKER} ] && [ ! -e {MARKER}/label ]; then
-  [ -z "$(find {MARKER} -maxdepth 0 -mmin +{ABANDONED_MINUTES})" ] || rm -rf {MARKER}
-fi
-undo() {{ rm -rf {MARKER}; echo "$1"; exit 4; }}
-if ! mkdir {MARKER} 2>/dev/null; then
-  [ -d {MARKER} ] || undo "{MARKER} cannot be made"
-  echo "held by $(cat {MARKER}/label 2>/dev/null)"; exit 3
+{ABANDONED_TEXT}
+held() {{
+  echo "held by $(head -c {MARKER_BYTES} {MARKER}/label 2>/dev/null | head -n 1)"; exit 3
+}}
+undo() {{
+  [ -e {MARKER}/label ] || rm -rf {MARKER}
+  rmdir {quoted}/.gpurun {quoted} 2>/dev/null
+  echo "$1"; exit 4
+}}
+again=$(ls -d {MARKER}/again.* 2>/dev/null | wc -l)  # who counts later finds the marker fresh
+if [ -d {MARKER} ] && abandoned; then
+  mkdir {MARKER}/again.$((again)) 2>/dev/null || held
+elif ! mkdir {MARKER} 2>/dev/null; then
+  [ ! -d {MARKER} ] || held
+  echo "{MARKER} cannot be made"; exit 5
 fi
 if ! mkdir -p {there} 2>/dev/null || [ ! -w {there} ]; then
   $as_root mkdir -p {there} 2>/dev/null && $as_root chown "$(id -u)" {there} 2>/dev/null \\
@@ -75,8 +93,12 @@ mkdir {quoted} && mkdir {quoted}/.gpurun || undo "{root} cannot be made"
 boot=$(cat /proc/sys/kernel/random/boot_id 2>/dev/null)
 printf '%s\\n' "$(date +%s)" {ends_at_s} {usd_per_hour} "${{boot:-none}}" {quoted} \\
   > {MARKER}/facts || undo "{MARKER} cannot be written"
-echo {label} > {MARKER}/label.tmp && mv {MARKER}/label.tmp {MARKER}/label \\
-  || undo "{MARKER} cannot be written"
+named={MARKER}/label.{label}
+echo {label} > $named || undo "{MARKER} cannot be written"
+if ! ln $named {MARKER}/label 2>/dev/null; then  # it is there, or the disk knows no links
+  [ ! -e {MARKER}/label ] || {{ rmdir {quoted}/.gpurun {quoted}; held; }}
+  mv $named {MARKER}/label || undo "{MARKER} cannot be written"
+fi
 echo made
 """
 

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+LONGEST = 500  # characters of a line
+
 
 @dataclass(frozen=True, slots=True)
 class Survey:
@@ -38,7 +40,7 @@ class Survey:
         said: dict[str, str] = {}
         gpus, trouble, busy = list[str](), list[str](), list[str]()
         for line in output.splitlines():
-            key, _, value = line.partition(" ")
+            key, _, value = _printable(line).partition(" ")
             if key == "gpu" and (parts := value.rpartition(", "))[2].strip().isdigit():
                 gpus.append(parts[0])
             elif key == "gpu":
@@ -66,6 +68,11 @@ class Survey:
             processes=_whole(said.get("processes")),
             now=_moment(said.get("now", "")),
         )
+
+
+def _printable(line: str) -> str:
+    """What a host says is shown at a terminal: nothing in it may steer one."""
+    return "".join(c if c.isprintable() else "?" for c in line)[:LONGEST]
 
 
 def _whole(text: str | None) -> int:

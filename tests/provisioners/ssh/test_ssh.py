@@ -1,8 +1,10 @@
 """One host as a provider: it is shared by nobody, and what is ended on it is the run's alone."""
 
 import subprocess
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -11,12 +13,14 @@ from gpurun.errors import (
     CreateUnclear,
     NoCapacity,
     NoOffer,
+    ProviderError,
     ProviderUnreachable,
 )
 from gpurun.model import InstanceState, Need
 from gpurun.provider import Provisioner
 from gpurun.shell.fabric import FabricShell
 from provisioners.ssh import Ssh
+from provisioners.ssh.host import MARKER, make_text
 from tests.boxes import Box, Shape, box
 from tests.boxes.fleet import Process
 from tests.boxes.shape import UBUNTU_VM
@@ -98,7 +102,59 @@ def test_a_claim_that_broke_off_is_given_free_after_two_minutes(host: Box, cloud
     with pytest.raises(NoCapacity):
         cloud.create(wanted)
     host.sh("touch -d '3 minutes ago' /var/tmp/gpurun")
+    assert list(cloud.offers(NEED))
     assert cloud.create(wanted).instance_id == LABEL
+
+
+@pytest.mark.parametrize("before", ["rm -rf M", "mkdir M && touch -d '3 minutes ago' M"])
+def test_of_many_that_claim_in_the_same_instant_one_gets_the_host(host: Box, before: str) -> None:
+    """The second: a claim that broke off is taken over by one alone."""
+    waits = "touch /tmp/ready.$$\nwhile [ ! -e /tmp/go ]; do :; done\n"
+    for _ in range(5):
+        host.sh(f"rm -rf /tmp/ready.* /tmp/go {MARKER}; {before.replace('M', MARKER)}")
+        claims = [
+            subprocess.Popen(
+                host.inside(["sh", "-c", waits + make_text(label, "/workspace", 1, "1")]),
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for label in (f"gpurun-{n}-{time.monotonic_ns()}" for n in range(4))
+        ]
+        host.sh(
+            'while [ "$(ls /tmp/ready.* 2>/dev/null | wc -l)" -lt 4 ]; do :; done; touch /tmp/go'
+        )
+        said = [claim.communicate(timeout=30)[0].split()[-1:] for claim in claims]
+        assert said.count(["made"]) == 1, said
+
+
+def test_what_nobody_of_us_put_in_the_markers_place_stays(host: Box, cloud: Ssh) -> None:
+    host.sh("echo precious > /var/tmp/gpurun")
+    with pytest.raises(NoCapacity, match="/var/tmp/gpurun cannot be made; nothing"):
+        cloud.create(order(cloud))
+    assert host.sh("cat /var/tmp/gpurun; ls /workspace") == "precious\n"
+
+
+def test_a_claim_that_cannot_be_written_leaves_nothing(host: Box, cloud: Ssh) -> None:
+    host.install("date", "#!/bin/sh\nrm -rf /var/tmp/gpurun\n")
+    with pytest.raises(NoCapacity, match="cannot be written"):
+        cloud.create(order(cloud))
+    assert host.sh("ls -A /var/tmp /workspace").split() == ["/var/tmp:", "/workspace:"]
+
+
+def test_a_marker_of_another_hand_steers_no_terminal_and_sets_no_price(
+    host: Box, cloud: Ssh
+) -> None:
+    host.sh(
+        "mkdir /var/tmp/gpurun && cd /var/tmp/gpurun && printf '\\033[2Jx $(id)\\n../y' > label\n"
+        "printf '1\\n99\\n1E+99999999\\nb\\n' > facts; head -c 9000000 /dev/zero >> facts"
+    )
+    [row] = cloud.instances()
+    assert (row.id, row.usd_per_hour) == ("?[2Jx $(id)", Decimal("1.25"))
+    with pytest.raises(NoOffer, match=r"held by \?\[2Jx"):
+        cloud.offers(NEED)
+    with pytest.raises(ProviderError, match="look at /var/tmp/gpurun on the host, and remove it"):
+        cloud.destroy(row.id)
+    assert host.sh("ls /var/tmp/gpurun/label")
 
 
 def test_gpus_that_are_busy_are_not_offered(host: Box, cloud: Ssh) -> None:
