@@ -28,6 +28,7 @@ from provisioners.prime.offers import Fits, choose
 _ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _DISK = "disk:"  # ids of disks among the ids of pods
 _NEWEST: Query = {"sort_by": "terminatedAt", "sort_order": "desc", "limit": 100}
+_REGISTER = "run `gpurun auth prime --ssh-key ~/.ssh/id_ed25519.pub`"
 _TRAITS = Traits(
     settle_window_s=600,
     proof_gap_s=20,
@@ -127,7 +128,17 @@ class Prime:
         return credit
 
     def remarks(self) -> list[Remark]:
-        return account.remarks(self._api, self._access)
+        found = account.remarks(self._api, self._access)
+        try:
+            registered = self.ssh_keys()
+        except ProviderError as error:
+            return [*found, Remark("SSH key", str(error))]
+        if any(same_key(one, ours) for one in registered for ours in self._public_keys):
+            return [*found, Remark("SSH key", "one of this machine's is registered")]
+        return [
+            *found,
+            Remark("SSH key", f"none of this machine's is registered: {_REGISTER}", False),
+        ]
 
     def ssh_keys(self) -> list[str]:
         return [str(key.get("publicKey")) for key in complete(self._page, "/ssh_keys/")]
@@ -200,7 +211,7 @@ class Prime:
                 return str(key["id"])
         raise AccountRefused(
             "nothing was made: no SSH key of this machine is registered with prime, so nobody "
-            "could log in. Run `gpurun auth prime --ssh-key ~/.ssh/id_ed25519.pub`"
+            f"could log in: {_REGISTER}"
         )
 
 

@@ -44,14 +44,15 @@ def credit_usd(api: Api, access: Access) -> Decimal | None:
 
 
 def remarks(api: Api, access: Access) -> list[Remark]:
-    found = [_scopes(_user(api, access).get("scope"))]
-    found.append(
+    found = [
+        Remark("key", f"from {access.source}"),
+        _scopes(_user(api, access).get("scope")),
         Remark(
             "guards",
             "one: only this machine's keeper can end the bill. A purchase takes "
             "`--accept-one-guard`; a keeper on a second machine is another",
-        )
-    )
+        ),
+    ]
     if access.team_id:
         found.append(
             Remark("team", f"{access.team_id} pays; lists may lack its pods, `gpurun status` not")

@@ -14,7 +14,7 @@ from gpurun.model import InstanceState, Need
 from provisioners.prime import Prime
 from provisioners.prime.access import URL, find, public_keys
 from tests.clouds.prime.account import TEAM_ID
-from tests.clouds.serve import Cloud
+from tests.clouds.serve import Cloud, cloud
 from tests.clouds.stub import StubBoxes
 from tests.fakecloud import FakeClock
 from tests.provisioners.prime.renter import H100X4, LABEL, Renter, adapter
@@ -80,6 +80,17 @@ def test_an_id_names_one_offer_and_stays_the_same(renter: Renter) -> None:
     assert [offer.id for offer in first] == [offer.id for offer in second]
     assert len({offer.id for offer in first}) == len(first)
     assert " " not in "".join(offer.id for offer in first)
+
+
+def test_a_market_of_many_pages_is_read_whole() -> None:
+    with cloud("prime", boxes=StubBoxes(), offers=600) as wide:
+        prime = adapter(wide, FakeClock())
+        everything = list(prime.offers(Need(None, 0, 20)))
+        assert len(everything) > 500
+        assert len({offer.id for offer in everything}) == len(everything)
+        wide.fault("server_error", endpoint="search", status=500, times=1)
+        with pytest.raises(ProviderError):
+            prime.offers(Need(None, 0, 20))
 
 
 # Orders.
