@@ -1,5 +1,6 @@
 """What a container runs when it starts: the fuse, before anybody can log in, on real boxes."""
 
+import json
 import subprocess
 import time
 from collections.abc import Iterator
@@ -37,6 +38,15 @@ def test_it_fits_with_the_whole_fuse_and_several_keys(vast: Vast) -> None:
     assert len(body["onstart"]) <= onstart.ONSTART_MOST
     assert body["onstart"].count("ssh-ed25519") == 2
     assert all(len(f"{name}={value}") <= 256 for name, value in body["env"].items())
+
+
+def test_nothing_that_the_host_can_read_holds_a_secret(market: Cloud, vast: Vast) -> None:
+    sent = json.dumps(renting.request(wanted(vast), [KEY], START), default=str)
+    assert market.api_key not in sent
+    made = vast.create(wanted(vast))
+    assert len(made.box_key) == 64
+    row = json.dumps(market.world.find(made.instance_id).env)
+    assert made.box_key not in row + repr(made)
 
 
 def test_of_too_many_keys_those_that_fit_are_let_in(vast: Vast) -> None:
@@ -153,6 +163,33 @@ def test_a_restarted_container_keeps_its_deadline(rented: Rented, clock: SystemC
 
     within(20, again)
     assert rented.real.meter().alive == 1
+
+
+@pytest.mark.box
+def test_a_deadline_that_passed_before_a_restart_is_not_counted_anew(
+    real: Cloud, clock: SystemClock, key: Path, tmp_path: Path
+) -> None:
+    vast = adapter(real, clock, public_keys=[key.with_suffix(".pub").read_text()])
+    past = clock.now() - timedelta(minutes=1)
+    number = vast.create(wanted(vast, fires_at=past, ends_at=past)).instance_id
+    rented = Rented(real, vast, number, key, tmp_path)
+    rented.shell()
+    assert real.meter().alive == 1, "at its first start it has five minutes"
+    real.fault("container_restart")
+    within(30, lambda: real.meter().alive == 0)
+
+
+@pytest.mark.box
+@pytest.mark.parametrize("fault", ["auth_404", "container_key_dead", "server_error", "html"])
+def test_a_box_that_was_not_heard_knows_that_it_lives(rented: Rented, fault: str) -> None:
+    """404 too: its fuse goes on trying."""
+    shell = rented.shell()
+    rented.real.fault(fault)
+    assert not shell.run(rented.vast.self_destroy(rented.id), timeout_s=60).ok
+    assert rented.real.meter().alive == 1
+    rented.real.clear()
+    shell.run(rented.vast.self_destroy(rented.id), timeout_s=60)
+    within(10, lambda: rented.real.meter().alive == 0)
 
 
 @pytest.mark.box

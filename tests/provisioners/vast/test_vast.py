@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 
+import httpx
 import pytest
 
 from gpurun.errors import (
@@ -32,6 +33,7 @@ from provisioners.vast import Vast
 from tests.clouds.serve import Cloud
 from tests.clouds.stub import StubBoxes
 from tests.contract import LABEL, ProvisionerContract
+from tests.fakecloud import FakeClock
 from tests.provisioners.vast.conftest import START, adapter
 
 H100X4 = Need("H100", 4, 200, rent_s=3600)
@@ -374,6 +376,7 @@ def test_null_fields_lose_neither_the_row_nor_the_money(market: Cloud, vast: Vas
         ("key_revoked", {}),
         ("key_scopes", {"scopes": "instance_read"}),
         ("server_error", {"endpoint": "destroy"}),
+        ("server_error", {"endpoint": "destroy", "status": 404, "body": "json"}),
         ("html", {"endpoint": "destroy"}),
         ("rate_limited", {"endpoint": "destroy"}),
         ("answer_lost", {"endpoint": "destroy", "when": "before"}),
@@ -396,6 +399,16 @@ def test_one_row_is_gone_only_by_vasts_word_for_it(market: Cloud, vast: Vast, fa
     market.fault(fault, **({} if fault == "key_revoked" else {"endpoint": "show"}))
     with pytest.raises(ProviderError):
         vast.instance(made.instance_id)
+
+
+@pytest.mark.parametrize(
+    "body", ['{"instances": []}', '{"instances": {"id": 8}}', "{}", "null", "7"]
+)
+def test_an_answer_that_is_neither_the_row_nor_null_says_nothing(body: str) -> None:
+    server = httpx.MockTransport(lambda request: httpx.Response(200, text=body))
+    http = httpx.Client(base_url="https://vast.test", transport=server)
+    with http, pytest.raises(ProviderError):
+        Vast(http, FakeClock(START)).instance("7")
 
 
 def test_another_accounts_key_is_told_by_the_account(market: Cloud, vast: Vast) -> None:
