@@ -20,6 +20,7 @@ from remote.ranks import Ranks
 from remote.training import Training, means, to_device
 
 log = logging.getLogger(__name__)
+ROWS_IN_CACHE = 4  # of a CPU
 SECONDS_BETWEEN_LINES = 30  # an evaluation can take many minutes, and must not look stuck
 
 
@@ -88,11 +89,21 @@ def _answer(
     training: Training, batch: Batch, device: torch.device, names: set[str]
 ) -> tuple[dict[str, np.ndarray], dict[str, float]]:
     """Outputs as plain arrays, and sums over rows."""
-    metrics, outputs = training.model.answer(to_device(batch, device))
+    rows = len(batch["inputs"])
+    each = ROWS_IN_CACHE if device.type == "cpu" else rows
+    parts = [
+        training.model.answer(
+            to_device({n: all_rows[at : at + each] for n, all_rows in batch.items()}, device)
+        )
+        for at in range(0, rows, each)
+    ]
     plain = {
-        name: tensor.float().cpu().numpy() for name, tensor in outputs.items() if name in names
+        name: np.concatenate([outputs[name].float().cpu().numpy() for _, outputs in parts])
+        for name in parts[0][1]
+        if name in names
     }
-    return plain, {name: value.item() for name, value in metrics.items()}
+    sums = {name: sum(metrics[name].item() for metrics, _ in parts) for name in parts[0][0]}
+    return plain, sums
 
 
 def _results(
