@@ -13,10 +13,14 @@ from typing import Any
 
 from gpurun.errors import ProviderError
 from gpurun.provider import Remark
-from provisioners.vast.wire import V0, Wire, money
+from provisioners.vast.wire import V0, V1, Wire, money
 
 BACK = timedelta(days=60)
 PAGE, PAGES_MOST = 100, 100
+READS = (
+    ("the list of instances", f"{V1}/instances/"),
+    ("the list of scheduled jobs", f"{V0}/commands/schedule_job/"),
+)
 
 
 def user(wire: Wire) -> Mapping[str, Any]:
@@ -31,22 +35,17 @@ def credit_usd(wire: Wire) -> Decimal | None:
 
 
 def remarks(wire: Wire) -> list[Remark]:
-    """What each scope is for, tried by a read; and a card that pays unasked."""
-    found = []
-    who: Mapping[str, Any] = {}
+    """What the key may read, tried, and a card that pays unasked; writing cannot be tried."""
     try:
         who = user(wire)
-        found.append(Remark("key", f"valid: account {who['id']}"))
     except ProviderError as error:
         return [Remark("key", str(error), ok=False)]
-    for what, path, ok in (
-        ("instances", "/api/v1/instances/", False),
-        ("scheduled end", f"{V0}/commands/schedule_job/", False),
-    ):
+    found = [Remark("key", f"account {who['id']}")]
+    for what, path in READS:
         try:
             wire.get(what, path)
         except ProviderError as error:
-            found.append(Remark(what, str(error), ok=ok))
+            found.append(Remark(what, str(error), ok=False))
     if refill := _refill(who):
         found.append(Remark("credit", refill))
     return found
