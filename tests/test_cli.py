@@ -25,7 +25,7 @@ from tests.stories import Story, journal_at
 HEAVY = "sqlmodel sqlalchemy pydantic pydantic_settings httpx fabric paramiko apscheduler alembic"
 COMMANDS = (
     "offers", "up", "status", "kill", "logs", "pull", "extend", "resume", "report", "recipes",
-    "doctor", "orphans", "keeper",
+    "doctor", "orphans", "keeper", "auth",
 )  # fmt: skip
 RECIPE = """
 name: tiny

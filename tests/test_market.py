@@ -180,6 +180,15 @@ def test_all_dead_is_exit_4(user: User) -> None:
     assert "prime" in user.run("offers", "--gpu", "H100", "-n", "4", code=4).stderr
 
 
+def test_a_cloud_without_a_key_is_not_asked_unless_it_is_named(user: User) -> None:
+    user.config.write_text(f'[keys]\nprime = "{user.prime.api_key}"\n')
+    found = user.offers("--gpu", "H100", "-n", "4")
+    assert {offer["provider"] for offer in found["offers"]} == {"prime"}
+    assert "vast" not in {each["provider"] for each in found["silent"]}
+    named = user.run("offers", "--gpu", "H100", "--provider", "vast", code=2)
+    assert "run `gpurun auth vast`" in named.stderr
+
+
 # Keys.
 
 
