@@ -8,7 +8,9 @@ so that one that cannot be reached does not blind the others.
 """
 
 import difflib
+import ipaddress
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -162,18 +164,27 @@ def _login(name: str, settings: "Settings") -> tuple[str, str, int]:
     where = name.partition(":")[2]
     user, _, rest = where.rpartition("@")
     host, _, port = rest.rpartition(":") if ":" in rest else (rest, "", "")
-    if not host or not (port or "22").isdecimal() or not 0 < int(port or 22) < 65536:
+    host = host.removeprefix("[").removesuffix("]")
+    if not _is_host(host) or not (port or "22").isdecimal() or not 0 < int(port or 22) < 65536:
         raise UsageError(
             f"{name!r} does not name a host: write --host user@host:port, or list hosts as "
             "ssh_hosts in the settings"
         )
-    host = host.strip("[]")
     listed = [
         (one.user, one.host, one.port)
         for one in settings.ssh_hosts
         if one.host == host and user in ("", one.user) and port in ("", str(one.port))
     ]
     return listed[0] if len(listed) == 1 else (user or "root", host, int(port or 22))
+
+
+def _is_host(text: str) -> bool:
+    if ":" not in text:
+        return re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}", text) is not None
+    try:
+        return bool(ipaddress.IPv6Address(text))
+    except ValueError:
+        return False
 
 
 def _name(user: str, host: str, port: int) -> str:

@@ -181,6 +181,8 @@ def test_each_host_of_the_settings_is_a_provider_by_itself(tmp_path: Path) -> No
         ("ssh:c.example", "ssh:root@c.example:22"),
         ("ssh:me@c.example", "ssh:me@c.example:22"),
         ("ssh:me@c.example:2200", "ssh:me@c.example:2200"),
+        ("ssh:me@[2001:db8::1]:2200", "ssh:me@2001:db8::1:2200"),
+        ("ssh:me@2001:db8::1:2200", "ssh:me@2001:db8::1:2200"),  # as it calls itself
     ],
 )
 def test_a_host_may_be_named_without_being_in_the_settings(
@@ -189,7 +191,20 @@ def test_a_host_may_be_named_without_being_in_the_settings(
     assert provisioner(name, settings, SystemClock()).name == canonical
 
 
-@pytest.mark.parametrize("name", ["ssh", "ssh:", "ssh:@", "ssh:h:0", "ssh:h:70000", "ssh:h:x"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ssh",
+        "ssh:",
+        "ssh:@",
+        "ssh:h:0",
+        "ssh:h:70000",
+        "ssh:h:x",
+        "ssh:[::1",
+        "ssh:me@-oX=y",
+        "ssh:a b",
+    ],
+)
 def test_what_names_no_host_is_told_how_to(settings: SimpleNamespace, name: str) -> None:
     with pytest.raises(UsageError, match="--host user@host:port"):
         provisioner(name, settings, SystemClock())

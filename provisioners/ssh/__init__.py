@@ -187,7 +187,7 @@ class Ssh:
         return host.end_text(self._checked(instance_id))
 
     def _login(self, root: str, enter: str) -> Login:
-        where = f"{self._address[0]}-{self._address[1]}"
+        where = re.sub(r"[^A-Za-z0-9._-]", "-", f"{self._address[0]}-{self._address[1]}")
         return Login(
             name=f"ssh-{where}",
             user=self._user,
