@@ -53,6 +53,13 @@ class SshHost(BaseModel):
     def _at_home(cls, path: Path | None) -> Path | None:
         return path and path.expanduser().absolute()
 
+    @field_validator("workspace")
+    @classmethod
+    def _absolute(cls, folder: str) -> str:
+        if not folder.startswith("/") or ".." in folder.split("/"):
+            raise ValueError("write a path from / on")
+        return folder
+
 
 class Settings(BaseSettings):
     """Everything a user can set once for all runs."""

@@ -195,3 +195,15 @@ def test_the_key_of_a_host_may_lie_in_the_home_directory(
     monkeypatch.setenv("GPURUN_CONFIG", str(path))
     [host] = settings.load().ssh_hosts
     assert (host.key, host.port, host.user) == (tmp_path / ".ssh/gpu", 22, "root")
+
+
+@pytest.mark.parametrize("folder", ["~/runs", "runs", "/a/../b"])
+def test_a_workspace_is_named_from_the_root_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    path = tmp_path / "config.toml"
+    path.touch(mode=0o600)
+    path.write_text(f'[[ssh_hosts]]\nhost = "gpu.example.org"\nworkspace = "{folder}"\n')
+    monkeypatch.setenv("GPURUN_CONFIG", str(path))
+    with pytest.raises(UsageError, match=r"workspace.*write a path from / on"):
+        settings.load()
