@@ -78,7 +78,7 @@ def extend(ctx: Context, attempt: Attempt, fuse: Fuse | None, seconds: float) ->
     if fuse is not None and not (held and held.holds(timer.seq)):
         raise ProviderError(
             f"the keeper now ends run {ctx.run.id} at {ends_at:%H:%M} UTC, but its fuse did not "
-            f"take that timer and may end it sooner. Run `gpurun extend {ctx.run.id}` again."
+            f"take that timer and may end it sooner. `gpurun extend {ctx.run.id} 1m` arms both."
         )
     return timer
 

@@ -159,6 +159,22 @@ def test_extend_moves_every_guard(home: Hosts, run: str) -> None:
     assert {guard["seq"] for guard in document["guards"]} == {document["timer"]["seq"]}
 
 
+def test_what_extend_says_while_the_line_is_down_arms_every_guard_later(
+    home: Hosts, run: str, machine: Box
+) -> None:
+    machine.cut()
+    try:
+        refused = home.run("extend", run, "2m", "--yes")
+    finally:
+        machine.heal()
+    assert refused.returncode == 4
+    command = refused.stderr.rpartition("`gpurun ")[2].partition("`")[0]
+    done = home.run(*command.split(), "--yes")
+    assert done.returncode == 0, done.stderr
+    document = home.document(run)
+    assert {guard["seq"] for guard in document["guards"]} == {document["timer"]["seq"]}
+
+
 def test_the_run_then_ends_as_if_nobody_had_looked(home: Hosts, run: str, machine: Box) -> None:
     (run_root(machine) / "go").touch()
     ended = home.finished(run)
