@@ -16,6 +16,7 @@ from pathlib import PurePosixPath
 
 MARKER = "/var/tmp/gpurun"
 ABANDONED_MINUTES = 2  # a marker without a label: its maker died between two commands
+FUSE_TIMER = ".gpurun/fuse/fuse.timer"  # seq, label, fires_at, ends_at, ...: the timer now in force
 MARKER_BYTES = 500  # of each file of a marker: another hand may have made it
 CGROUP = "/sys/fs/cgroup"
 END_WITHIN_S = 10
@@ -48,6 +49,8 @@ if [ -d {MARKER} ] && ! abandoned; then
     2>/dev/null | wc -l)"
   echo "now $(date +%s)"
   echo "facts $(head -c {MARKER_BYTES} {MARKER}/facts 2>/dev/null | tr '\\n' ' ')"
+  root=$(sed -n 5p {MARKER}/facts 2>/dev/null | head -c {MARKER_BYTES})
+  echo "fuse $(head -c {MARKER_BYTES} "$root/{FUSE_TIMER}" 2>/dev/null | head -n 1)"
 fi
 if command -v nvidia-smi >/dev/null; then
   echo "smi yes"

@@ -50,6 +50,8 @@ class Survey:
             else:
                 said.setdefault(key, value.strip())
         facts = [*said.get("facts", "").split(), "", "", "", ""]
+        fuse = [*said.get("fuse", "").split(), "", "", "", ""]
+        fuse_ends_at = _moment(fuse[3]) if fuse[1] == said.get("held") else None
         return cls(
             boot_id=said.get("boot", ""),
             cpus=_whole(said.get("cpus")),
@@ -62,7 +64,7 @@ class Survey:
             busy=tuple(busy),
             held_by=said.get("held"),
             created_at=_moment(facts[0]),
-            ends_at=_moment(facts[1]),
+            ends_at=fuse_ends_at or _moment(facts[1]),  # that of the claim is of its setup
             usd_per_hour=facts[2],
             boot_id_at_start=facts[3],
             processes=_whole(said.get("processes")),

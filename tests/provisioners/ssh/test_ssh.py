@@ -20,7 +20,7 @@ from gpurun.model import InstanceState, Need
 from gpurun.provider import Provisioner
 from gpurun.shell.fabric import FabricShell
 from provisioners.ssh import Ssh
-from provisioners.ssh.host import MARKER, make_text
+from provisioners.ssh.host import FUSE_TIMER, MARKER, make_text
 from tests.boxes import Box, Shape, box
 from tests.boxes.fleet import Process
 from tests.boxes.shape import UBUNTU_VM
@@ -78,6 +78,16 @@ def test_a_held_host_is_not_offered_and_says_by_whom(
     with pytest.raises(NoOffer, match=f"held by {LABEL} until .* which is past, and nothing of it"):
         other.offers(NEED)
     assert [row.label for row in other.instances()] == [LABEL]
+
+
+def test_a_held_host_says_the_timer_that_is_now_in_force(host: Box, cloud: Ssh) -> None:
+    """That of the claim was for its setup: past, it would say that the run may be ended."""
+    instance_id = cloud.create(order(cloud)).instance_id
+    timer = host.root / cloud.login(instance_id).root.strip("/") / FUSE_TIMER
+    timer.parent.mkdir()
+    timer.write_text(f"2 {instance_id} 4102444800 4102444860 60 1 key 0\n")
+    with pytest.raises(NoOffer, match=r"until 2100-01-01 00:01 UTC\. A host"):
+        cloud.offers(NEED)
 
 
 def test_two_controllers_that_claim_at_once_never_share_it(
