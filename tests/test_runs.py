@@ -4,7 +4,7 @@ import json
 from decimal import Decimal
 from pathlib import Path
 
-from tests.homes import WAITS, Home
+from tests.homes import BUILD, WAITS, Home
 
 
 def test_a_run_goes_its_whole_way_and_the_bill_sums_to_the_cent(home: Home) -> None:
@@ -186,3 +186,12 @@ def test_a_secret_reaches_the_training_and_nothing_else(home: Home) -> None:
     for path in home.places.root.rglob("*"):
         if path.is_file():
             assert b"s3cret" not in path.read_bytes(), path
+
+
+def test_the_report_says_what_each_step_took(home: Home) -> None:
+    done = home.run("up", home.recipe(build=f"sleep 1; {BUILD}"), "--yes")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(home.run("report", home.last_run(), "--json").stdout)
+    steps = [event["detail"] for event in report["events"] if event["what"] == "step"]
+    [built] = [step for step in steps if step.startswith("data: sleep 1")]
+    assert 1 <= float(built.split()[-2]) < 60

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gpurun import glance, show
+from gpurun.show.risk import for_plan, if_off
 from tests.fakecloud import FakeClock
 from tests.stories import Story, journal_at
 
@@ -193,3 +194,35 @@ def _status(home: Path) -> dict[str, Any]:
     Story(journal, clock).rented()
     journal.close()
     return glance.status(home, clock.now())
+
+
+def run_at(provider: str, **changed: object) -> dict[str, object]:
+    return {
+        "provider": provider,
+        "state": "active",
+        "timer": {"ends_at": "2026-11-21T03:12:00Z"},
+        "collect_to": None,
+        "collected_at": "2026-11-21T01:00:00Z",
+        "collected_step": 10361,
+        "started_at": "2026-11-21T00:00:00Z",
+        "elapsed_s": 6060.0,
+    } | changed
+
+
+def test_what_dies_with_a_box_while_this_machine_is_off_is_said() -> None:
+    said = if_off(run_at("vast"))
+    assert said is not None
+    assert said.startswith("if this machine is off at ")
+    assert said.endswith("what is not collected dies with the box (last: step 10361, 41:00 ago)")
+    assert "stays on the host" in (if_off(run_at("ssh:me@h:22")) or "")
+    assert "nothing has been collected yet" in (if_off(run_at("vast", collected_at=None)) or "")
+    assert "pushes its results to a@b:c" in (if_off(run_at("vast", collect_to="a@b:c")) or "")
+    assert if_off(run_at("local")) is None
+    assert if_off(run_at("vast", state="done")) is None
+
+
+def test_the_plan_says_what_results_depend_on() -> None:
+    assert for_plan("local", None) == []
+    assert "dies with the box" in for_plan("prime", None)[0]
+    assert "stays on the host" in for_plan("ssh:me@h:22", None)[0]
+    assert "pushed by the box to a@b:c" in for_plan("ssh:me@h:22", "a@b:c")[0]

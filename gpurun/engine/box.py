@@ -144,6 +144,7 @@ class Box:
     def _follow(self, phase: str, index: int, text: str, timeout_s: float, says: str) -> None:
         name = steps.name_of(self._ctx.run.id, phase, index, text)
         clock = self._ctx.clock
+        began_s = clock.boot_s()
         try:
             result = steps.perform(
                 self.shell, name, text, timeout_s=timeout_s, clock=clock, on_line=self._log
@@ -152,6 +153,13 @@ class Box:
             result = Result(UNKNOWN_OUTCOME, str(error))
         except PhaseFailed as error:
             raise PhaseFailed(f"`{says}`: {error}") from error
+        took = f"{clock.boot_s() - began_s:.1f} s"
+        self._log(f"[{phase}] {took}")
+        self._ctx.fact(
+            lambda: self._ctx.journal.runs.event(
+                self._ctx.run.id, "step", f"{phase}: {says}: {took}", self.attempt.label
+            )
+        )
         self._require_ok(result, timeout_s, says)
 
     def follow(self, phase: str, text: str, timeout_s: float, says: str) -> None:
