@@ -182,6 +182,14 @@ def test_the_bill_ends_with_what_became_of_the_box(tmp_path: Path) -> None:
     assert "total" in bill and "timer 1 (setup, superseded)" in bill
 
 
+def test_a_file_that_a_box_has_named_steers_no_terminal(tmp_path: Path) -> None:
+    clock = FakeClock()
+    story = Story(journal_at(tmp_path, clock), clock).rented()
+    document = glance.final_document(tmp_path, story.run_id, clock.now())
+    document["artifacts"] = [{"path": "/runs/\x1b[2J\nx", "bytes": 5, "sha256": "ab" * 32}]
+    assert "/runs/?[2J?x   5 B  abababababab" in show.report_text(document, WIDE)
+
+
 def test_instants_name_their_day(monkeypatch: pytest.MonkeyPatch) -> None:
     moment = datetime(2026, 11, 21, 12, 6, 16, tzinfo=UTC)
     assert show.local_time(moment.isoformat()) == f"{moment.astimezone():%b %d %H:%M:%S}"

@@ -3,7 +3,7 @@
 from decimal import Decimal
 from typing import Any
 
-from gpurun.show.text import Look, duration, local_time, money, size, table
+from gpurun.show.text import Look, duration, local_time, money, printable, size, table
 
 
 def report_text(document: dict[str, Any], look: Look) -> str:
@@ -25,7 +25,7 @@ def report_text(document: dict[str, Any], look: Look) -> str:
 def _artifacts(artifacts: list[dict[str, Any]]) -> list[str]:
     if not artifacts:
         return ["collected nothing"]
-    rows = [(a["path"], size(a["bytes"]), a["sha256"][:12]) for a in artifacts]
+    rows = [(printable(a["path"]), size(a["bytes"]), a["sha256"][:12]) for a in artifacts]
     return ["", *table(("ARTIFACT", "SIZE", "SHA256"), rows, right=(1,)), ""]
 
 

@@ -67,6 +67,11 @@ def size(count: int) -> str:
     return f"{count} B" if units[0] == "B" else f"{amount:.1f} {units[0]}"
 
 
+def printable(text: str) -> str:
+    """What a box has named, on one line and without what steers a terminal."""
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
 def table(
     head: Sequence[str],
     rows: Sequence[Sequence[str]],
