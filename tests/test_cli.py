@@ -264,6 +264,17 @@ def test_doctor_and_orphans_ask_anew(cli: Cli) -> None:
     assert json.loads(cli("status", "--refresh", "--json").stdout)["orphans_checked_at"]
 
 
+def test_a_host_that_does_not_answer_hides_none_of_our_runs(cli: Cli) -> None:
+    clock = SystemClock()
+    Story(journal_at(cli.home, clock), clock).rented()
+    cli.environment["GPURUN_SSH_HOSTS"] = '[{"host": "127.0.0.1", "port": 1}]'
+    with _no_keeper(cli):
+        done = cli("status", "--refresh", code=4)
+        assert "run0" in done.stdout
+        assert "ssh:root@127.0.0.1:1 cannot be reached" in done.stderr
+        assert "cannot be reached" in cli("status", "--refresh", "--json", code=4).stdout
+
+
 def test_the_keeper_is_started_seen_and_stopped(cli: Cli) -> None:
     assert "no keeper" in cli("keeper", "status").stdout
     pid = json.loads(cli("keeper", "start", "--json").stdout)["pid"]

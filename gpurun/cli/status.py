@@ -110,10 +110,17 @@ def _print_status(
     run_id: str | None, every: bool, refresh: bool, *, as_json: bool, watch: bool
 ) -> None:
     from gpurun import glance, show
+    from gpurun.errors import ProviderError
 
     document = glance.status(home(), now(), every=every, run=run_id)
+    unasked: ProviderError | None = None
     if refresh:
-        document |= _orphans_now()
+        try:
+            document |= _orphans_now()
+        except ProviderError as error:
+            if as_json:
+                raise
+            unasked = error  # our own runs are shown all the same
     if as_json:
         if watch:
             tell(json.dumps(document))
@@ -131,6 +138,8 @@ def _print_status(
         sys.stdout.flush()
     if trouble := glance.trouble(home()):
         say(f"gpurun: {trouble}")
+    if unasked is not None and not watch:
+        raise unasked
 
 
 def _orphans_now() -> dict[str, Any]:
