@@ -116,7 +116,7 @@ def test_another_host_key_in_mid_run_stops_it_and_nothing_is_sent(
         machine.change_host_key()
         machine.reset_connections()
         logins = machine.log().count("Accepted publickey")
-        home.until(lambda: home.document(run)["state"] == "still_billing", 120)
+        home.until(lambda: home.state(run) == "still_billing", 120)
         document = home.document(run)
         keep(table.of_run("root container", "host key changed in train", document))
         pinned = home.places.known_hosts / f"ssh-{machine.host}-22"
@@ -142,8 +142,8 @@ def test_a_kill_while_the_line_is_down_is_done_when_it_is_back(
         machine.refuse()
         machine.reset_connections()
         killing = home.start("kill", run, "--yes")
-        home.until(lambda: home.document(run)["phase"] == "destroy")
-        assert home.document(run)["state"] == "active"
+        home.until(lambda: home.phase(run) == "destroy")
+        assert home.state(run) == "active"
         machine.accept()
         ended = home.finished(run)
         assert killing.wait(60) == 0
@@ -166,7 +166,7 @@ def test_a_timer_that_fires_while_the_line_is_down_ends_the_processes_on_the_box
         home.until_phase(run, "train")
         home.until(lambda: (run_root(machine) / "out/result.txt").exists())
         machine.cut()
-        home.until(lambda: home.document(run)["reason"].startswith("the run timer fired"))
+        home.until(lambda: home.reason(run).startswith("the run timer fired"))
         assert training(machine, WAITS)
         now_s = float((machine.root / "run/uptime").read_text().split()[0])
         (machine.root / "run/uptime").write_text(f"{now_s + 12 + 120:.2f} 0.00\n")
