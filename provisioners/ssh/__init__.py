@@ -27,7 +27,7 @@ from gpurun.shell.trouble import HostKeyChanged
 from provisioners import removal
 from provisioners.ssh import host
 from provisioners.ssh.fit import misfits
-from provisioners.ssh.survey import Survey
+from provisioners.ssh.survey import Survey, printable
 
 ASK_S = 30.0
 MACHINE_CHARS = 64
@@ -150,7 +150,7 @@ class Ssh:
             host.make_text(label, self._workspace, ends_at_s, str(self._usd_per_hour)),
             timeout_s=ASK_S,
         )
-        said = made.tail(1)
+        said = printable(made.tail(1))
         if made.exited == UNKNOWN_OUTCOME or made.exited not in (0, 3, 4, 5):
             raise CreateUnclear(f"{self.name}: no answer to claiming the host: {said}")
         if made.exited == 3 and said == f"held by {label}":
@@ -202,7 +202,9 @@ class Ssh:
         if result.exited == UNKNOWN_OUTCOME:
             raise ProviderUnreachable(f"{self.name} cannot be reached: {result.tail(1)}")
         if not result.ok or result.tail(1) != "end":
-            raise ProviderError(f"{self.name} gives no sensible answer: {result.tail(2)}")
+            raise ProviderError(
+                f"{self.name} gives no sensible answer: {printable(result.tail(2))}"
+            )
         return Survey.of(result.output)
 
     def _save(self, label: str) -> None:
@@ -229,7 +231,9 @@ class Ssh:
         if result.exited == UNKNOWN_OUTCOME:
             raise ProviderUnreachable(f"{self.name} cannot be reached: {result.tail(1)}")
         if not result.ok:
-            raise ProviderError(f"{self.name}: the run cannot {what} yet: {result.tail(2)}")
+            raise ProviderError(
+                f"{self.name}: the run cannot {what} yet: {printable(result.tail(2))}"
+            )
 
     def _refuse_what_is_not_ours(self, instance_id: str) -> None:
         if self.instance(instance_id) is not None:

@@ -40,7 +40,7 @@ class Survey:
         said: dict[str, str] = {}
         gpus, trouble, busy = list[str](), list[str](), list[str]()
         for line in output.splitlines():
-            key, _, value = _printable(line).partition(" ")
+            key, _, value = printable(line).partition(" ")
             if key == "gpu" and (parts := value.rpartition(", "))[2].strip().isdigit():
                 gpus.append(parts[0])
             elif key == "gpu":
@@ -72,7 +72,7 @@ class Survey:
         )
 
 
-def _printable(line: str) -> str:
+def printable(line: str) -> str:
     """What a host says is shown at a terminal: nothing in it may steer one."""
     return "".join(c if c.isprintable() else "?" for c in line)[:LONGEST]
 

@@ -90,6 +90,16 @@ def test_a_held_host_says_the_timer_that_is_now_in_force(host: Box, cloud: Ssh) 
         cloud.offers(NEED)
 
 
+def test_a_host_that_says_megabytes_is_quoted_in_brief(host: Box, cloud: Ssh) -> None:
+    host.install(
+        "nvidia-smi", "#!/bin/sh\nprintf '\\033[2J'; head -c 999999 /dev/zero | tr '\\0' Z\n"
+    )
+    host.install("sed", "#!/bin/sh\ncat; exit 1\n")
+    with pytest.raises(ProviderError, match=r"no sensible answer: Z+$") as caught:
+        cloud.offers(H100X4)
+    assert len(str(caught.value)) < 600
+
+
 def test_two_controllers_that_claim_at_once_never_share_it(
     host: Box, cloud: Ssh, ssh_to: Callable[..., Ssh]
 ) -> None:
