@@ -149,11 +149,12 @@ def test_the_watchdog_is_quiet_on_all_ranks_while_they_evaluate(
     small_set: Path, tmp_path: Path
 ) -> None:
     """The evaluation takes longer than a step may, on each rank."""
-    limit_s = 2.0
+    limit_s = 3.0
     run = words(small_set, tmp_path / "run", "max_steps=1", f"hang_minutes={limit_s / 60}")
-    slow = ("global_batch_size=2", "arch.halt_max_steps=50")
+    many = ",".join([str(small_set)] * 4)  # batches, each much shorter than the limit
+    slow = ("global_batch_size=2", "arch.halt_max_steps=25", f"data_paths_test=[{many}]")
     on_ranks(2, [*run, *slow])
     (evaluated,) = metrics(tmp_path / "run", "eval")
     assert evaluated["eval_s"] > limit_s
     (said, *_) = metrics(tmp_path / "run", "evaluating")
-    assert (said["step"], said["batches_done"], said["batches"]) == (1, 0, 8)
+    assert (said["step"], said["batches_done"], said["batches"]) == (1, 0, 32)

@@ -79,7 +79,7 @@ def test_defaults_are_upstreams() -> None:
         ("arch.puzzle_emb_ndim=0", "needs arch.puzzle_emb_len=0"),
         ("arch.forward_dtype=int8", "expected one of"),
         ("global_batch_size=0", "at least 1"),
-        ("data_paths=[a,b]", "must name one dataset"),
+        ("data_paths=[]", "must name a dataset, or several"),
     ],
 )
 def test_a_wrong_setting_ends_with_2_and_says_what_is_right(
