@@ -45,7 +45,12 @@ class Gatherer:
     ) -> None:
         """A run that is told to end does not wait: what is being fetched is fetched again."""
         self._stop.set()
-        if self._thread is not None and error is None:
+        if error is None:
+            self.wait()
+
+    def wait(self) -> None:
+        """Until what is under way has come."""
+        if self._thread is not None:
             self._thread.join()
 
     def working(self) -> bool:
