@@ -118,6 +118,14 @@ class OverSsh(Protocol):
 
 
 @runtime_checkable
+class Salvages(Protocol):
+    """A provider that keeps what nobody had fetched when a box ended."""
+
+    def salvage(self, instance_id: str) -> object:
+        """Where it lies then, in words for a person."""
+
+
+@runtime_checkable
 class Containment(Protocol):
     """A provider that can say how surely it ends every process of a box."""
 

@@ -34,7 +34,7 @@ def up(
     recipe: Annotated[str, typer.Argument(help="Path of a recipe, or the name of a bundled one.")],
     provider: Annotated[str | None, typer.Option(help="Where to rent.")] = None,
     host: Annotated[
-        str | None, typer.Option(metavar="USER@HOST:PORT", help="On this machine, over SSH.")
+        str | None, typer.Option(metavar="USER@HOST:PORT", help="A machine of yours, over SSH.")
     ] = None,
     offer: Annotated[str | None, typer.Option(metavar="ID", help="This offer, no other.")] = None,
     on: Annotated[

@@ -15,6 +15,7 @@ from gpurun.guards import disarm_all
 from gpurun.model import Attempt, AttemptState
 from gpurun.outcome import conclude
 from gpurun.proof import Evidence, Verdict
+from gpurun.provider import Salvages
 from gpurun.reaper import pursue
 from gpurun.store import StoreError
 from gpurun.timers import evidence_of
@@ -115,7 +116,9 @@ def _collect_what_can_be(ctx: Context, attempt: Attempt, log: Callable[[str], No
             work(ctx, Box(ctx, attempt, log))
         except Exception as error:  # whatever a box contains, the way to its end is not blocked
             log(f"not everything could be collected: {error!r}")
-            ctx.fact(partial(ctx.journal.runs.add_error, ctx.run.id, _not_collected(ctx, error)))
+            ctx.fact(
+                partial(ctx.journal.runs.add_error, ctx.run.id, _not_collected(ctx, attempt, error))
+            )
 
 
 def _all_collected(ctx: Context, attempt: Attempt) -> bool:
@@ -140,8 +143,11 @@ def _stop_training(ctx: Context, box: Box, ends_at: datetime) -> None:
         box.shell.run(detached.kill_text("train"), timeout_s=15)
 
 
-def _not_collected(ctx: Context, error: Exception) -> str:
-    return f"Not everything was collected into {ctx.artifacts_dir}: {error}"
+def _not_collected(ctx: Context, attempt: Attempt, error: Exception) -> str:
+    said = f"Not everything was collected into {ctx.artifacts_dir}: {error}"
+    if isinstance(ctx.cloud, Salvages) and attempt.instance_id is not None:
+        said += f". The rest is kept in {ctx.cloud.salvage(attempt.instance_id)}"
+    return said
 
 
 def collect(ctx: Context, box: Box, log: Callable[[str], None]) -> None:

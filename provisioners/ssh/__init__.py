@@ -186,6 +186,11 @@ class Ssh:
         """Ends the run's processes and removes its secrets; artifacts stay."""
         return host.end_text(self._checked(instance_id))
 
+    def salvage(self, instance_id: str) -> str:
+        """Where artifacts go that nobody had fetched when the run was ended."""
+        kept = host.kept_of(self._workspace, self._checked(instance_id))
+        return f"{self._user}@{self._address[0]}:{kept}"
+
     def _login(self, root: str, enter: str) -> Login:
         where = re.sub(r"[^A-Za-z0-9._-]", "-", f"{self._address[0]}-{self._address[1]}")
         return Login(
