@@ -117,6 +117,7 @@ def test_pull_fetches_what_is_collected_or_one_path(home: Hosts, run: str) -> No
 
 
 def test_status_shows_gpus_power_memory_progress_and_money(home: Hosts, run: str) -> None:
+    home.until(lambda: home.document(run)["train"]["gpu_util"] is not None)  # sampled every 10 s
     train = home.document(run)["train"]
     assert (train["step"], train["total_steps"], train["loss"]) == (3, 10, 1.5)
     assert (train["gpu_util"], train["power_w"], train["gpu_mem_gib"]) == (97.0, 2560.0, 4.0)
