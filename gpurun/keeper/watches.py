@@ -32,7 +32,7 @@ from gpurun.store import Journal, StoreError
 
 log = logging.getLogger("gpurun.keeper")
 
-LOOK_EVERY_S = 20.0
+LOOK_EVERY_S = 25.0
 TEND_EVERY_S = 60.0
 VISIT_EVERY_S = 600.0  # at most so often is a driver started to fetch a checkpoint
 WORKERS = 8
