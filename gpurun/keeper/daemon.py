@@ -85,7 +85,7 @@ class Keeper:
                 self._alone(partial(self._serve, charge))
             self._lists.step({run.provider for run in runs} | self._watched())
             self._expire(charges)
-            self._watches.step(runs)
+            self._alone(partial(self._watches.step, runs))
             for run in runs:
                 self._alone(partial(self._take_over, run))
         except Exception:  # a tick that fails is a line in the log; the next one comes in a second

@@ -87,10 +87,10 @@ class Watches:
     def step(self, runs: Iterable[Run]) -> None:
         """Look at those that are due; forget those that are driven again, ending or over."""
         live = {run.id for run in runs if _trains(run) and not self._drivers.drives(run.id)}
-        for run_id in [each for each in self._watched if each not in live]:
-            del self._watched[run_id]
+        for run_id in [each for each in list(self._watched) if each not in live]:
+            self._watched.pop(run_id, None)
         now_s = self._clock.boot_s()
-        for each in self._watched.values():
+        for each in list(self._watched.values()):  # a look that has found news takes itself out
             if not each.busy and now_s >= each.due_s:
                 each.busy, each.due_s = True, now_s + LOOK_EVERY_S
                 self._pool.submit(self._look, each)
@@ -190,5 +190,8 @@ class Watches:
 
 def _trains(run: Run) -> bool:
     """Of a box that stays a driver holds the door: it has more to do than to watch."""
-    stays = json.loads(run.options_json).get("stays")
+    try:
+        stays = json.loads(run.options_json).get("stays")
+    except (ValueError, AttributeError):  # a damaged row keeps no other from being watched
+        return False
     return run.ending is None and run.phase == "train" and not stays
