@@ -134,7 +134,20 @@ class Ssh:
         ]
 
     def instance(self, instance_id: str) -> Instance | None:
-        return next((row for row in self.instances() if row.id == instance_id), None)
+        """Gone means no marker and no process: a marker that somebody removed proves nothing."""
+        for row in self.instances():
+            if row.id == instance_id:
+                return row
+        if not _LABEL.fullmatch(instance_id) or not self._lives(instance_id):
+            return None
+        return Instance(
+            provider=self.name,
+            id=instance_id,
+            label=instance_id,
+            state=InstanceState.RUNNING,
+            usd_per_hour=self._usd_per_hour,
+            created_at=None,
+        )
 
     def create(self, order: Order) -> Created:
         label = order.label
@@ -201,6 +214,12 @@ class Ssh:
             key=self._key,
             enter=enter,
         )
+
+    def _lives(self, label: str) -> bool:
+        said = self._run(host.lives_text(label), timeout_s=ASK_S)
+        if said.exited not in (0, 1):
+            raise ProviderUnreachable(f"{self.name} cannot be reached: {said.tail(1)}")
+        return said.ok
 
     def _survey(self) -> Survey:
         result = self._run(host.survey_text(self._workspace), timeout_s=ASK_S)

@@ -117,6 +117,15 @@ def enter_text(label: str) -> str:
     )
 
 
+def lives_text(label: str) -> str:
+    """Status 0: some process of the run lives; 1: none does."""
+    return f"""
+as_root=; [ "$(id -u)" = 0 ] || ! sudo -n true 2>/dev/null || as_root="sudo -n"
+[ -z "$(cat {CGROUP}/{label}/cgroup.procs 2>/dev/null)" ] || exit 0
+LC_ALL=C $as_root grep -l "GPURUN_LABEL={label}" /proc/[0-9]*/environ 2>/dev/null | grep -q .
+"""
+
+
 def end_text(label: str) -> str:
     """Ends every process of the run but those that run this; status 0: none is left.
 

@@ -243,6 +243,21 @@ def test_in_a_cgroup_even_what_cleared_its_environment_is_ended(
         assert not (host.root / "sys/fs/cgroup" / label).exists()
 
 
+def test_a_run_whose_marker_somebody_removed_is_not_gone_while_it_runs(
+    host: Box, cloud: Ssh, tmp_path: Path
+) -> None:
+    label = cloud.create(order(cloud)).instance_id
+    assert shell_of(cloud, tmp_path).run("(setsid sleep 1001 >&- 2>&- &)", timeout_s=10).ok
+    host.sh("rm -rf /var/tmp/gpurun")
+    assert cloud.instances() == []
+    found = cloud.instance(label)
+    assert found is not None
+    assert found.state is InstanceState.RUNNING
+    cloud.destroy(label)
+    assert cloud.instance(label) is None
+    assert "sleep 1001" not in host.sh("ps -eo args")
+
+
 def test_the_self_destroy_ends_the_run_but_keeps_its_files(
     host: Box, cloud: Ssh, tmp_path: Path
 ) -> None:
