@@ -77,6 +77,17 @@ def test_a_box_that_is_at_work_takes_no_other_recipe(home: Home) -> None:
     assert "is at work" in refused.stderr
 
 
+def test_of_two_commands_at_once_one_gets_the_box(home: Home) -> None:
+    run = desk(home)
+    waits = "until [ -e go ]; do sleep 0.1; done; mkdir -p out; echo 42 > out/result.txt"
+    recipes = [home.recipe(name=name, train=waits) for name in ("one", "other")]
+    racing = [home.start("up", recipe, "--on", run, "-d") for recipe in recipes]
+    said = [each.communicate()[1] for each in racing]
+    assert sorted(each.returncode for each in racing) == [0, 2], said
+    [number] = {home.document(run)["task"]["number"]}
+    assert number == 1
+
+
 def test_a_run_that_ends_its_own_box_takes_no_other(home: Home) -> None:
     run = home.up(home.recipe(train="until [ -e go ]; do sleep 0.1; done"))
     home.until_phase(run, "train")

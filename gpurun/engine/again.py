@@ -38,19 +38,20 @@ def again(run_id: str, recipe: Recipe, recipe_dir: Path, settings: Settings) -> 
         )
     refuse_what_is_not_built(recipe)
     cargo = bundle.cargo(recipe, recipe_dir)
-    snapshot.keep(cargo, ctx.places.cargo(run_id))
     number = ctx.task + 1
-    log = ctx.places.run_dir(run_id) / "train.log"
-    with suppress(FileNotFoundError):
-        log.rename(log.with_name(f"train-{ctx.task}.log"))
     kept = recipe.model_copy(update={"budget": ctx.recipe.budget})
     ctx.journal.runs.again(
         run_id,
+        before=ctx.run.options_json,
         recipe_json=json.dumps(kept.to_dict()),
         recipe_dir=str(recipe_dir.absolute()),
         bundle_sha256=cargo.digest,
         options_json=json.dumps(ctx.options | {"task": number, "task_recipe": recipe.name}),
     )
+    snapshot.keep(cargo, ctx.places.cargo(run_id))
+    log = ctx.places.run_dir(run_id) / "train.log"
+    with suppress(FileNotFoundError):
+        log.rename(log.with_name(f"train-{ctx.task}.log"))
     _change_drivers(ctx.places.run_lock(run_id))
     keeper.summon(ctx.places)  # it starts a driver, should ours not come to it
     spawn.detached(

@@ -133,16 +133,25 @@ class Runs:
         self,
         run_id: str,
         *,
+        before: str,
         recipe_json: str,
         recipe_dir: str,
         bundle_sha256: str,
         options_json: str,
     ) -> None:
-        """Another recipe on the same live box; Fenced when the run is ending."""
+        """Another recipe on the same live box, whose options were `before`.
+
+        UsageError when the run is ending, or another command was faster.
+        """
         with self._database.write() as session:
             row = _row(session, run_id)
             if row.ending is not None:
-                raise Fenced(f"run {run_id} is ending")
+                raise UsageError(f"run {run_id} is ending: it takes no other recipe")
+            if row.options_json != before:
+                raise UsageError(
+                    f"another command has just given run {run_id} a recipe; "
+                    f"`gpurun status {run_id}` shows it"
+                )
             row.recipe_json, row.recipe_dir = recipe_json, recipe_dir
             row.bundle_sha256, row.options_json = bundle_sha256, options_json
             row.progress_json, row.phase = "{}", "accept"
