@@ -93,7 +93,8 @@ class Box:
         task = self._ctx.task
         self._run(
             f'[ "$(cat {KEEP}/task 2>/dev/null)" != {task} ] || exit 0\n'
-            f"rm -rf {KEEP}/train.* {KEEP}/steps; echo {task} > {KEEP}/task",
+            f"{detached.kill_text(push.NAME)}\n"
+            f"rm -rf {KEEP}/train.* {KEEP}/push* {KEEP}/steps; echo {task} > {KEEP}/task",
             MARK_S,
             "make room for another recipe",
         )
@@ -131,10 +132,8 @@ class Box:
                 self._follow(phase, index, text, timeout_s, str(step))
             case Upload():
                 self._upload(step)
-            case ReuseWheel():
-                wheels.reuse(self.shell, wheels.folder(self._ctx.places.root), self._log)
-            case KeepWheel():
-                wheels.keep(self.shell, wheels.folder(self._ctx.places.root), self._log)
+            case ReuseWheel() | KeepWheel():
+                self._wheel(step)
             case Files(path, pattern, count):
                 self._count(path, pattern, count)
             case Detached(name, text):
@@ -187,6 +186,13 @@ class Box:
             ship.bring(self.shell, cargo, archives, self._log, self._rsync())
         except OSError as error:
             raise PhaseFailed(f"the code did not arrive on the box: {error}") from error
+
+    def _wheel(self, step: ReuseWheel | KeepWheel) -> None:
+        perform = wheels.reuse if isinstance(step, ReuseWheel) else wheels.keep
+        try:
+            perform(self.shell, wheels.folder(self._ctx.places.root), self._log)
+        except OSError as error:
+            raise PhaseFailed(f"`{step}`: the wheel did not arrive: {error}") from error
 
     def _rsync(self) -> Rsync | None:
         cloud = self._ctx.cloud

@@ -28,7 +28,9 @@ def begin(ctx: Context, box: Box) -> None:
         f"umask 077; cat > {credential}", timeout_s=30, stdin=detached.exports(values)
     )
     text = push.script(target, credential, ctx.run.id)
-    wrote = box.shell.run(f"mkdir -p {KEEP}; cat > {push.SCRIPT}", timeout_s=30, stdin=text)
+    # Renamed into place: a shell may be reading the one that is there.
+    write = f"mkdir -p {KEEP}; cat > {push.SCRIPT}.tmp && mv {push.SCRIPT}.tmp {push.SCRIPT}"
+    wrote = box.shell.run(write, timeout_s=30, stdin=text)
     if not (put.ok and wrote.ok):
         raise PhaseFailed(f"the push could not be prepared: {put.tail(1)}{wrote.tail(1)}")
     box.follow("train", push.tools_text(target), INSTALL_S, f"install what pushes to {target}")
