@@ -137,8 +137,10 @@ def test_boxes_of_a_killed_test_process_are_removed_and_no_others(
 ) -> None:
     script = (
         "import time; from tests.boxes import Shape, box\n"
+        "from tests.fuse.places import wait_until\n"
         f"with box(Shape(network={network!r})) as made:\n"
         f"    made.ssh({SLEEPER!r})\n"
+        "    wait_until(lambda: not made.run(['pgrep', '-f', '^sshd(-session)?: root']).stdout)\n"
         "    print(made.state.name, *made.pids(), flush=True)\n"
         "    time.sleep(1000)"
     )
