@@ -20,8 +20,6 @@ from gpurun.settings import Settings
 from gpurun.trust import require_room
 from gpurun.wiring import provisioner
 
-# Their adapters keep every promise of the port; the engine does not yet use all their guards.
-NOT_YET = ("vast", "prime")
 MOST_ENV_BYTES = 64 * 1024
 
 # Phases that the engine performs itself, in words, for `--dry-run`.
@@ -68,11 +66,6 @@ def plan(
     """Raises NoOffer, BudgetError, UsageError or ProviderError before anything is written."""
     require_room(Places(settings.state_dir))
     refuse_what_is_not_built(recipe)
-    if provider in NOT_YET:
-        raise UsageError(
-            f"this gpurun does not rent at {provider} yet: it shows its offers, its account and "
-            "what it holds, and ends what you name. Nothing was rented"
-        )
     cloud = provisioner(provider, settings, clock)
     budget = budget_of(recipe)
     offers = [o for o in cloud.offers(need_of(recipe)) if offer_id in (None, o.id)]
