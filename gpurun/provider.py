@@ -203,6 +203,17 @@ class Rehearsal(Protocol):
         """POSIX sh text, run on the box: 0 if its self-destroy would be heard."""
 
 
+@runtime_checkable
+class KeyOnBox(Protocol):
+    """A provider whose fuse can end the bill with a key that the user has made for it."""
+
+    def box_key(self) -> str:
+        """The secret, for a 0600 file on the box's tmpfs; empty: none was given."""
+
+    def box_key_file(self, instance_id: str) -> str:
+        """Where on the box `self_destroy` reads it, absolute."""
+
+
 @dataclass(frozen=True, slots=True)
 class ProviderTimer:
     """What a provider was read to hold: it ends the box at `fires_at`, whatever became of us."""
