@@ -29,6 +29,7 @@ from gpurun.recipe.kinds import shown
 from gpurun.recipe.merge import Caps
 
 PREFIX = "GPURUN_"
+SECRET = ("keys", "box_keys", "secrets")
 ELSEWHERE = {"state_dir": "set GPURUN_HOME in the environment", "home": "set GPURUN_HOME"}
 
 Usd = Annotated[Decimal, Field(gt=0, allow_inf_nan=False)]
@@ -78,6 +79,7 @@ class Settings(BaseSettings):
     leave_after_minutes: Decimal = Field(default=Decimal(5), ge=0, allow_inf_nan=False)
     late_collect_minutes: Decimal = Field(default=Decimal(2), ge=0, le=60, allow_inf_nan=False)
     keys: dict[str, SecretStr] = Field(default={}, repr=False)  # provider -> its API key
+    box_keys: dict[str, SecretStr] = Field(default={}, repr=False)  # -> one that may lie on a box
     secrets: dict[str, SecretStr] = Field(default={}, repr=False)  # for the recipes' `secrets:`
 
     @field_validator("runs_dir")
@@ -114,7 +116,7 @@ def load() -> Settings:
         if key not in Settings.model_fields:
             cure = ELSEWHERE.get(key) or nearest(key, Settings.model_fields)
             raise UsageError(f"{_line(path, text, key)}: {shown(key)} is not a setting: {cure}")
-    if written.get("keys") or written.get("secrets"):
+    if any(written.get(key) for key in SECRET):
         _refuse_readable(path)
     _refuse_near_misses(os.environ)
     try:
@@ -123,7 +125,7 @@ def load() -> Settings:
         detail = error.errors(include_url=False)[0]
         loc = detail["loc"] or ("config.toml",)
         key = str(loc[0])
-        value = "not text" if key in ("keys", "secrets") else shown(detail["input"])
+        value = "not text" if key in SECRET else shown(detail["input"])
         what = f"{_line(path, text, key)}: {'.'.join(map(str, loc))}"
         if (variable := PREFIX + key.upper()) in os.environ:
             what = variable

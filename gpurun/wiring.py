@@ -85,11 +85,14 @@ def kind(name: str) -> str:
 def _prime(name: str, settings: "Settings", clock: Clock) -> Provisioner:
     from gpurun import web
     from gpurun.hardware.models import is_the
+    from gpurun.sshkeys import public_keys
     from provisioners.prime import Prime
-    from provisioners.prime.access import find, public_keys
+    from provisioners.prime.access import find
     from provisioners.prime.api import ENDPOINTS
 
-    access = find(_key("prime", settings), os.environ, Path.home())
+    for_box = settings.box_keys.get("prime")
+    box_key = for_box.get_secret_value() if for_box is not None else ""
+    access = find(_key("prime", settings), os.environ, Path.home(), box_key)
     if access is None:
         raise UsageError("there is no key for prime: run `gpurun auth prime`")
     http = web.client("prime", access.url, access.api_key, ENDPOINTS, clock)
@@ -99,7 +102,7 @@ def _prime(name: str, settings: "Settings", clock: Clock) -> Provisioner:
 def _vast(name: str, settings: "Settings", clock: Clock) -> Provisioner:
     from gpurun import web
     from gpurun.avoid import Avoided
-    from provisioners.prime.access import public_keys
+    from gpurun.sshkeys import public_keys
     from provisioners.vast import Vast
     from provisioners.vast.access import find
     from provisioners.vast.limits import ENDPOINTS

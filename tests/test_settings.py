@@ -74,6 +74,18 @@ def test_a_file_with_keys_that_others_can_read_is_refused(config: Path) -> None:
     )
 
 
+def test_a_key_for_a_box_is_as_secret_as_the_others(config: Path) -> None:
+    config.write_text('[box_keys]\nprime = "hunter2"\n')
+    config.chmod(0o640)
+    assert "holds keys and others can read it" in refusal()
+    config.chmod(0o600)
+    found = settings.load()
+    assert found.box_keys["prime"].get_secret_value() == "hunter2"
+    assert "hunter2" not in f"{found} {found!r} {found.model_dump()}"
+    config.write_text("[box_keys]\nprime = 12345678\n")
+    assert refusal() == f"{config}:1: box_keys.prime is not text: it should be a valid string"
+
+
 def test_a_file_without_keys_may_be_read_by_others(config: Path) -> None:
     config.write_text("max_usd = 5\n")
     config.chmod(0o644)

@@ -1,14 +1,14 @@
 """Prime Intellect: one account over the machines of many upstreams, rented as pods.
 
 Facts that shape this package.  A pod has no lifetime at the provider, and no key of its own: only
-the keeper can end the bill.  A name is the only label, nothing makes it unique, and a `create`
-whose answer is lost may have made a pod.  Availability is sometimes empty for no reason.  A 404 is
-not yet the word that a pod is gone.  There is no stop; a pod that stops by itself may bill.
+the keeper can end the bill, unless the user gives a key for the box.  A name is the only label,
+nothing makes it unique, and a `create` whose answer is lost may have made a pod.  Availability is
+sometimes empty for no reason.  A 404 is not yet the word that a pod is gone.  There is no stop; a
+pod that stops by itself may bill.
 """
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 from urllib.parse import quote
@@ -18,7 +18,7 @@ import httpx
 from gpurun.errors import AccountRefused, NoCapacity, ProviderError
 from gpurun.model import Created, Instance, Need, Offer, Order
 from gpurun.provider import Login, Remark, Traits
-from provisioners.prime import account, order, pods
+from provisioners.prime import account, boxkey, order, pods
 from provisioners.prime.access import Access, same_key
 from provisioners.prime.api import Answer, Api, NoAnswer, Query, trouble
 from provisioners.prime.listing import complete, searched
@@ -26,15 +26,18 @@ from provisioners.prime.money import amount
 from provisioners.prime.offers import Fits, choose
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
+_ONE_GUARD = (
+    "one: only this machine's keeper can end the bill. A purchase takes `--accept-one-guard`; a "
+    "keeper on a second machine is another, a key for the box too (docs/providers.md)"
+)
+_TWO_GUARDS = "two: the keeper, and the fuse with the key for the box once gpurun has reached it"
 _DISK = "disk:"  # ids of disks among the ids of pods
 _NEWEST: Query = {"sort_by": "terminatedAt", "sort_order": "desc", "limit": 100}
 _REGISTER = "run `gpurun auth prime --ssh-key ~/.ssh/id_ed25519.pub`"
-_TRAITS = Traits(
-    settle_window_s=600,
-    proof_gap_s=20,
-    tail_s=360,
-    fuse_ends_bill=False,
-    if_lost="nothing else can end it: it bills until the wallet is empty.",
+_EMPTY = ": it bills until the wallet is empty"
+_KEYED = (
+    "the fuse on the box ends it 2 minutes after its timer, with the key that you gave for it; "
+    "until gpurun has reached the box, "
 )
 
 
@@ -49,9 +52,10 @@ class Prime:
     def __init__(
         self, access: Access, http: httpx.Client, fits: Fits, public_keys: tuple[str, ...] = ()
     ) -> None:
-        self.traits = _TRAITS
+        self.traits = _traits(bool(boxkey.usable(access)), _EMPTY)
         self._access = access
         self._api = Api(http)
+        self._api_of_box = Api(http, access.box_key)
         self._fits = fits
         self._public_keys = public_keys
 
@@ -80,6 +84,7 @@ class Prime:
                 f"prime offer {wanted.offer.id} costs ${wanted.offer.usd_per_hour}/h, "
                 f"at most ${wanted.max_usd_per_hour}/h is allowed; nothing was made"
             )
+        self._require_box_key()
         text = order.body(wanted, self._access.team_id, self._ssh_key_id(wanted))
         try:
             answer = self._api.send_once("/pods/", text)
@@ -116,19 +121,29 @@ class Prime:
         )
 
     def self_destroy(self, instance_id: str) -> str:
-        """Nothing on the box can end the bill: no key goes there."""
-        return "exit 1"
+        """Fails without a key for the box: the account's own never goes there."""
+        return self._on_box(instance_id, "DELETE")
+
+    def rehearsal(self, instance_id: str) -> str:
+        """Fails without a key for the box.  That it may also write is asked before the purchase."""
+        return self._on_box(instance_id, "GET")
+
+    def box_key(self) -> str:
+        return boxkey.usable(self._access)
+
+    def box_key_file(self, instance_id: str) -> str:
+        self._path(instance_id)  # refuses what is no id
+        return boxkey.file_of(instance_id)
 
     def credit_usd(self) -> Decimal | None:
         """Also told by `traits.if_lost` from then on."""
         credit = account.credit_usd(self._api, self._access)
         if credit is not None:
-            text = f"nothing else can end it; the wallet holds ${credit:.2f}."
-            self.traits = replace(self.traits, if_lost=text)
+            self.traits = _traits(bool(self.box_key()), f"; your wallet holds ${credit:.2f}")
         return credit
 
     def remarks(self) -> list[Remark]:
-        found = account.remarks(self._api, self._access)
+        found = [*account.remarks(self._api, self._access), *self._guards()]
         try:
             registered = self.ssh_keys()
         except ProviderError as error:
@@ -197,6 +212,36 @@ class Prime:
             raise ProviderError(f"prime: {instance_id!r} is not the id of a pod")
         return f"/{kind}/{quote(number, safe='')}"
 
+    def _on_box(self, instance_id: str, method: str) -> str:
+        self._path(instance_id)
+        if not self.box_key():
+            return "exit 1"
+        return boxkey.self_end(self._api.url, instance_id, method)
+
+    def _guards(self) -> list[Remark]:
+        if not self._access.box_key:
+            return [Remark("guards", _ONE_GUARD)]
+        why = boxkey.unfit(self._api, self._api_of_box, self._access)
+        if why:
+            return [Remark("key for the box", f"{boxkey.SETTING} {why}", False)]
+        more = boxkey.excess(self._api_of_box, self._access)
+        says = f"may also write {more}: a stranger's machine holds it" if more else "can end a pod"
+        return [Remark("guards", _TWO_GUARDS), Remark("key for the box", says)]
+
+    def _require_box_key(self) -> None:
+        """A guard that the plan has counted is one."""
+        if not self._access.box_key:
+            return
+        try:
+            why = boxkey.unfit(self._api, self._api_of_box, self._access)
+        except ProviderError as error:
+            raise NoCapacity(f"nothing was made: {error}") from error
+        if why:
+            raise AccountRefused(
+                f"nothing was made: {boxkey.SETTING} {why}. Mend it, or take it out and accept one "
+                "guard (`gpurun up ... --accept-one-guard`)"
+            )
+
     def _ssh_key_id(self, wanted: Order) -> str | None:
         """The registered key that opens the pod from here; None leaves it to the account."""
         ours = [wanted.ssh_public_key] if wanted.ssh_public_key else list(self._public_keys)
@@ -213,6 +258,16 @@ class Prime:
             "nothing was made: no SSH key of this machine is registered with prime, so nobody "
             f"could log in: {_REGISTER}"
         )
+
+
+def _traits(keyed: bool, wallet: str) -> Traits:
+    return Traits(
+        settle_window_s=600,
+        proof_gap_s=20,
+        tail_s=360,
+        fuse_ends_bill=keyed,
+        if_lost=f"{_KEYED if keyed else ''}nothing else can end it{wallet}.",
+    )
 
 
 def _is_acknowledged(answer: Answer) -> bool:

@@ -16,16 +16,22 @@ CLIENT_FILE = Path(".prime") / "config.json"
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """`source` says in words where the key was found; `key_file` is a private SSH key."""
+    """`source` says in words where the key was found; `key_file` is a private SSH key.
+
+    `box_key` is another API key, which the user has made for the box (boxkey.py).
+    """
 
     api_key: str = field(repr=False)
     source: str
     url: str = URL
     team_id: str | None = None
     key_file: Path | None = None
+    box_key: str = field(default="", repr=False)
 
 
-def find(configured: str, environ: Mapping[str, str], home: Path) -> Access | None:
+def find(
+    configured: str, environ: Mapping[str, str], home: Path, box_key: str = ""
+) -> Access | None:
     """The key of the settings, else PRIME_API_KEY, else the official client's; None without one."""
     client = _client(home)
     sources = (
@@ -51,22 +57,8 @@ def find(configured: str, environ: Mapping[str, str], home: Path) -> Access | No
         team_id=environ.get("PRIME_TEAM_ID") or _text(client, "team_id") or None,
         # The client writes its default path there whether that key exists or not.
         key_file=path if key_file and path.is_file() else None,
+        box_key=box_key.strip(),
     )
-
-
-def public_keys(key_file: Path | None, home: Path) -> tuple[str, ...]:
-    """The public keys of this machine: of that one key file, else all in ~/.ssh."""
-    if key_file is not None:
-        paths = [key_file.with_name(f"{key_file.name}.pub")]
-    else:
-        paths = sorted((home / ".ssh").glob("*.pub"))
-    found = []
-    for path in paths:
-        try:
-            found.append(path.read_text().strip())
-        except (OSError, UnicodeDecodeError):
-            continue
-    return tuple(key for key in found if len(key.split()) >= 2)
 
 
 def same_key(one: str, other: str) -> bool:

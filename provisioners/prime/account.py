@@ -27,15 +27,14 @@ USEFUL = (
 
 
 def name(api: Api, access: Access) -> str:
-    user = _user(api, access)
-    user_id = user.get("id")
+    user_id = whoami(api, access).get("id")
     if not isinstance(user_id, str) or not user_id:
         raise ProviderError("prime does not say whose key this is")
     return f"{user_id}/{access.team_id}" if access.team_id else user_id
 
 
 def credit_usd(api: Api, access: Access) -> Decimal | None:
-    answer = api.ask("GET", "/billing/wallet", {"limit": 1, **_team(access)})
+    answer = api.ask("GET", "/billing/wallet", {"limit": 1, **team(access)})
     if answer.status == 403:
         return None
     wallet = api.require(answer, "read the wallet")
@@ -46,12 +45,7 @@ def credit_usd(api: Api, access: Access) -> Decimal | None:
 def remarks(api: Api, access: Access) -> list[Remark]:
     found = [
         Remark("key", f"from {access.source}"),
-        _scopes(_user(api, access).get("scope")),
-        Remark(
-            "guards",
-            "one: only this machine's keeper can end the bill. A purchase takes "
-            "`--accept-one-guard`; a keeper on a second machine is another",
-        ),
+        _scopes(whoami(api, access).get("scope")),
     ]
     if access.team_id:
         found.append(
@@ -66,16 +60,16 @@ def _scopes(scope: object) -> Remark:
     missing = [
         f"{title} ({'read and write' if write else 'read'})"
         for area, write, title in NEEDED
-        if not _may(scope, area, write)
+        if not may(scope, area, write)
     ]
     if missing:
         says = f"the key lacks {', '.join(missing)}: set it in the dashboard (Settings, API Keys)"
         return Remark("permissions", says, False)
-    lacks = [f"no {title}: {why}" for area, title, why in USEFUL if not _may(scope, area, False)]
+    lacks = [f"no {title}: {why}" for area, title, why in USEFUL if not may(scope, area, False)]
     return Remark("permissions", "; ".join(lacks) or "all that a run needs")
 
 
-def _may(scope: Mapping[str, Any], area: str, write: bool) -> bool:
+def may(scope: Mapping[str, Any], area: str, write: bool) -> bool:
     allowed = scope.get(area)
     return isinstance(allowed, Mapping) and bool(allowed.get("write" if write else "read"))
 
@@ -90,11 +84,11 @@ def _exposed(access: Access) -> list[Remark]:
     return [Remark("key file", f"others can read {path} (mode {mode:o}): run `chmod 600 {path}`")]
 
 
-def _user(api: Api, access: Access) -> Mapping[str, Any]:
-    answer = api.get("/user/whoami", _team(access), to="say whose key this is")
+def whoami(api: Api, access: Access) -> Mapping[str, Any]:
+    answer = api.get("/user/whoami", team(access), to="say whose key this is")
     user = answer.get("data")
     return user if isinstance(user, Mapping) else {}
 
 
-def _team(access: Access) -> dict[str, str]:
+def team(access: Access) -> dict[str, str]:
     return {"teamId": access.team_id} if access.team_id else {}

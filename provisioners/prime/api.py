@@ -50,11 +50,16 @@ class NoAnswer(Exception):
 
 
 class Api:
-    """One account's calls, as `http` reaches it (gpurun/web.py)."""
+    """One account's calls, as `http` reaches it (gpurun/web.py), or another `key`'s."""
 
-    def __init__(self, http: httpx.Client) -> None:
+    def __init__(self, http: httpx.Client, key: str = "") -> None:
         self._http = http
-        self._key = http.headers.get("authorization", "").removeprefix("Bearer ")
+        self._key = key or http.headers.get("authorization", "").removeprefix("Bearer ")
+        self._headers = {"authorization": f"Bearer {self._key}"}
+
+    @property
+    def url(self) -> str:
+        return str(self._http.base_url).rstrip("/")
 
     def get(self, path: str, query: Query | None = None, *, to: str) -> Mapping[str, Any]:
         """The JSON object of an answer; ProviderError says what stood in the way of `to`."""
@@ -70,7 +75,12 @@ class Api:
         """Any answer; ProviderUnreachable if there is none.  Not for an order."""
         try:
             response = self._http.request(
-                method, f"{V1}{path}", params=query, json=body, follow_redirects=True
+                method,
+                f"{V1}{path}",
+                params=query,
+                json=body,
+                headers=self._headers,
+                follow_redirects=True,
             )
         except httpx.HTTPError as error:
             said = self._clean(error)

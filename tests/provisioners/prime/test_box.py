@@ -8,7 +8,7 @@ import pytest
 from gpurun.clock import Deadline, SystemClock
 from gpurun.model import InstanceState, Need, Order
 from gpurun.shell.fabric import FabricShell
-from provisioners.prime.access import public_keys
+from gpurun.sshkeys import public_keys
 from tests.boxes import make_key, public_line
 from tests.clouds.serve import cloud
 from tests.provisioners.prime.renter import LABEL, adapter

@@ -11,8 +11,9 @@ import respx
 
 from gpurun.errors import CreateFailedButMade, CreateUnclear, NoCapacity, NoOffer, ProviderError
 from gpurun.model import InstanceState, Need
+from gpurun.sshkeys import public_keys
 from provisioners.prime import Prime
-from provisioners.prime.access import URL, find, public_keys
+from provisioners.prime.access import URL, find
 from tests.clouds.prime.account import TEAM_ID
 from tests.clouds.serve import Cloud, cloud
 from tests.clouds.stub import StubBoxes
@@ -216,7 +217,7 @@ def test_it_says_in_dollars_what_nothing_else_can_end(prime: Prime) -> None:
     assert not prime.traits.fuse_ends_bill
     assert prime.traits.if_lost == "nothing else can end it: it bills until the wallet is empty."
     prime.credit_usd()
-    assert prime.traits.if_lost == "nothing else can end it; the wallet holds $100.00."
+    assert prime.traits.if_lost == "nothing else can end it; your wallet holds $100.00."
     assert "key" not in prime.self_destroy("abc")
 
 
