@@ -42,6 +42,7 @@ RUN_KEYS = [
     "budget_usd",
     "timer",
     "guards",
+    "if_lost",
     "train",
     "task",
     "forecast",
@@ -83,7 +84,13 @@ def test_a_run_has_exactly_the_documented_fields(
 ) -> None:
     story.rented()
     document = glance.status(tmp_path, clock.now())
-    assert list(document) == ["checked_at", "runs", "orphans", "orphans_checked_at"]
+    assert list(document) == [
+        "checked_at",
+        "runs",
+        "orphans",
+        "orphans_checked_at",
+        "troubles",
+    ]
     assert list(document["runs"][0]) == RUN_KEYS
 
 
@@ -286,8 +293,7 @@ def test_settling_makes_the_bill_that_of_the_provider(
     story.rented()
     clock.advance(100.123)
     story.gone()
-    booked = story.journal.ledger.spent_usd(story.run_id)
-    story.journal.ledger.settle(story.run_id, story.label, Decimal("0.42") - booked)
+    assert story.journal.ledger.settle(story.label, Decimal("0.42"))
     document = glance.final_document(tmp_path, story.run_id, clock.now())
     assert document["spent_usd"] == "0.42"
     assert sum(Decimal(phase["usd"]) for phase in document["phases"]) == Decimal("0.42")

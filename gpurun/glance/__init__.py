@@ -10,7 +10,7 @@ from pathlib import Path
 from gpurun.blackbox import Entry
 from gpurun.errors import UsageError
 from gpurun.glance import lines
-from gpurun.glance.history import artifacts, phases_of, timers_of
+from gpurun.glance.history import artifacts, bills_of, phases_of, timers_of
 from gpurun.glance.reader import Reader, Row, Unreadable
 from gpurun.glance.rows import Parts, gather, instant, iso, keeper_of, may_bill, parsed
 from gpurun.glance.runs import LIVE, Document, destroyed_at, document
@@ -130,11 +130,12 @@ def final_document(home: Path, run_id: str, now: datetime) -> Document:
 
 
 def report_document(home: Path, run_id: str, now: datetime) -> Document:
-    """The final document, with every timer the run has had and all that happened."""
+    """The final document, with the bill of each box, every timer, and all that happened."""
     shown = final_document(home, run_id, now)
     with _journal(home) as reader:
-        timers = timers_of(_parts(reader, run_id))
-    return shown | {"timers": timers, "events": events(home, run_id)}
+        parts = _parts(reader, run_id)
+        more = {"bills": bills_of(parts, now), "timers": timers_of(parts)}
+    return shown | more | {"events": events(home, run_id)}
 
 
 def keeper_document(home: Path, now: datetime) -> Document:

@@ -25,8 +25,12 @@ def phases_of(reader: Reader, parts: Parts, now: datetime) -> list[dict[str, Any
     unbooked = sum(money.unbooked_usd(parts, now).values(), Decimal(0))
     if unbooked:
         usd[current] = usd.get(current, Decimal(0)) + unbooked
-    total = money.cents(money.spent_usd(parts, now))
-    shares = allocate_cents(usd, total) if total else usd
+    usd |= money.held_usd(parts)
+    exact = money.spent_usd(parts, now)
+    total = money.cents(exact)
+    dearest = max(usd, key=lambda name: usd[name])
+    usd[dearest] += total - exact  # rounded up: less than a cent
+    shares = allocate_cents(usd, total)
     return [
         {"name": name, "seconds": round(seconds.get(name, 0.0), 1), "usd": f"{shares[name]:.2f}"}
         for name in usd
@@ -52,12 +56,43 @@ def timers_of(parts: Parts) -> list[dict[str, Any]]:
     ]
 
 
+def bills_of(parts: Parts, now: datetime) -> list[dict[str, Any]]:
+    """Of every box that has billed, or may: what was reserved, accrued and charged."""
+    unbooked = money.unbooked_usd(parts, now)
+    return [
+        _bill(parts, attempt, unbooked.get(attempt["label"], Decimal(0)))
+        for attempt in parts.attempts
+        if instant(attempt.get("sent_at")) and attempt.get("state") not in money.NEVER_BILLED
+    ]
+
+
 def artifacts(run: Row) -> list[dict[str, Any]]:
     return [
         {"path": item.get("path"), "bytes": item.get("bytes"), "sha256": item.get("sha256")}
         for item in parsed(run.get("collected_json"), [])
         if isinstance(item, dict)
     ]
+
+
+def _bill(parts: Parts, attempt: Row, unbooked_usd: Decimal) -> dict[str, Any]:
+    def of(*kinds: str, phase: str | None = None) -> Decimal:
+        each = (money.of_kind(parts, attempt["label"], kind, phase) for kind in kinds)
+        return sum(each, Decimal(0))
+
+    gone_at, settled_at = instant(attempt.get("gone_at")), money.settled_at(parts, attempt)
+    return {
+        "label": attempt["label"],
+        "provider": attempt.get("provider"),
+        "instance_id": attempt.get("instance_id"),
+        "gone_at": iso(gone_at),
+        "reserved_usd": str(money.cents(of("reserve", "release"))),
+        "accrued_usd": str(money.cents(of("accrue") + unbooked_usd)),
+        "tail_usd": str(money.cents(of("hold", phase="tail"))),
+        "traffic_usd": str(money.cents(of("hold", phase="traffic"))),
+        "awaited": bool(gone_at and not settled_at and of("hold")),
+        "charged_usd": str(money.cents(of("accrue", "settle"))) if settled_at else None,
+        "settled_at": iso(settled_at),
+    }
 
 
 def _seconds(parts: Parts, rows: list[Row], now: datetime) -> dict[str, float]:

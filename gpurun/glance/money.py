@@ -1,6 +1,8 @@
 """What a run has cost, by the ledger and by the clock since the last booking.
 
-Shown money is never below the provider's meter (I22), so cents are rounded up.
+Shown money is never below the provider's meter (I22): a box costs its all-in rate from the request
+to the proof that it is gone, and from then on also what may be billed after it, until the provider
+has said what it has charged.  Cents are rounded up.
 """
 
 from datetime import datetime, timedelta
@@ -17,7 +19,46 @@ NEVER_BILLED = (AttemptState.INTENT, AttemptState.REFUSED, AttemptState.EXPIRED)
 
 def spent_usd(parts: Parts, now: datetime) -> Decimal:
     booked = sum((dollars(row.get("usd")) for row in _bookings(parts)), ZERO)
-    return booked + sum(unbooked_usd(parts, now).values(), ZERO)
+    later = [*unbooked_usd(parts, now).values(), *held_usd(parts).values()]
+    return booked + sum(later, ZERO)
+
+
+def held_usd(parts: Parts) -> dict[str, Decimal]:
+    """By phase, `tail` or `traffic`: what counts as spent although nobody has billed it."""
+    found: dict[str, Decimal] = {}
+    for attempt in parts.attempts:
+        if settled_at(parts, attempt) is None:
+            for phase in _phases_that_count(attempt):
+                usd = of_kind(parts, attempt["label"], "hold", phase)
+                found[phase] = found.get(phase, ZERO) + usd
+    return {phase: usd for phase, usd in found.items() if usd}
+
+
+def settled_at(parts: Parts, attempt: Row) -> datetime | None:
+    """When the provider's own charge was last booked; None while that is still to come."""
+    gone_at = instant(attempt.get("gone_at"))
+    if gone_at is None or attempt.get("state") != AttemptState.GONE:
+        return None
+    booked = [
+        at
+        for row in parts.ledger
+        if row.get("kind") == "settle" and row.get("label") == attempt["label"]
+        if (at := instant(row.get("at"))) and at >= gone_at
+    ]
+    return max(booked, default=None)
+
+
+def of_kind(parts: Parts, label: str, kind: str, phase: str | None = None) -> Decimal:
+    """What the ledger holds of this kind for one box."""
+    return sum(
+        (
+            dollars(row.get("usd"))
+            for row in parts.ledger
+            if row.get("kind") == kind and row.get("label") == label
+            if phase in (None, row.get("phase"))
+        ),
+        ZERO,
+    )
 
 
 def unbooked_usd(parts: Parts, now: datetime) -> dict[str, Decimal]:
@@ -58,6 +99,13 @@ def rate_text(amount: Decimal | None) -> str | None:
 
 def _bookings(parts: Parts) -> list[Row]:
     return [row for row in parts.ledger if row.get("kind") in ("accrue", "settle")]
+
+
+def _phases_that_count(attempt: Row) -> tuple[str, ...]:
+    """Of a ghost nothing is known; its tail is none before a box is gone."""
+    if attempt.get("state") in (*NEVER_BILLED, AttemptState.GHOST):
+        return ()
+    return ("tail", "traffic") if attempt.get("state") == AttemptState.GONE else ("traffic",)
 
 
 def _unbooked(parts: Parts, attempt: Row, now: datetime) -> tuple[datetime | None, datetime]:

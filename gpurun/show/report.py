@@ -7,7 +7,7 @@ from gpurun.show.text import Look, duration, local_time, money, printable, size,
 
 
 def report_text(document: dict[str, Any], look: Look) -> str:
-    """Of a final document; with `timers` in it, also what armed and fired."""
+    """Of a final document; of a report's also its bills, and what armed and fired."""
     phases = document["phases"]
     total_s = sum(phase["seconds"] for phase in phases)
     total_usd = sum((Decimal(phase["usd"]) for phase in phases), Decimal(0))
@@ -16,6 +16,8 @@ def report_text(document: dict[str, Any], look: Look) -> str:
     head, *body, total = table(("PHASE", "DURATION", "COST"), rows, right=(1, 2))
     lines = [look.paint(head, "bold"), *body, look.paint(total, "bold")]
     lines += _artifacts(document["artifacts"])
+    for bill in document.get("bills", []):
+        lines += _bill(bill)
     for timer in document.get("timers", []):
         lines.append(_timer(timer))
     lines.append(_end(document, look))
@@ -27,6 +29,19 @@ def _artifacts(artifacts: list[dict[str, Any]]) -> list[str]:
         return ["collected nothing"]
     rows = [(printable(a["path"]), size(a["bytes"]), a["sha256"][:12]) for a in artifacts]
     return ["", *table(("ARTIFACT", "SIZE", "SHA256"), rows, right=(1,)), ""]
+
+
+def _bill(bill: dict[str, Any]) -> list[str]:
+    """Nothing of a provider that charges by nobody's clock but ours."""
+    box, accrued = f"{bill['provider']} {bill['instance_id']}", money(bill["accrued_usd"])
+    late = f"{money(bill['tail_usd'])} for its tail, {money(bill['traffic_usd'])} for its traffic"
+    if bill["charged_usd"] is not None:
+        return [f"settled: {box} was charged {money(bill['charged_usd'])}, {accrued} had accrued"]
+    if bill["awaited"]:
+        return [f"not yet billed by {box}; shown: {accrued} accrued, {late}"]
+    if Decimal(bill["reserved_usd"]) > 0:
+        return [f"{box}: {accrued} accrued of {money(bill['reserved_usd'])} reserved"]
+    return []
 
 
 def _timer(timer: dict[str, Any]) -> str:

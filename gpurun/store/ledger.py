@@ -1,19 +1,35 @@
-"""The ledger: append-only dollars, by phase.  A cap is checked in the transaction that reserves."""
+"""The ledger: append-only dollars, by phase.  A cap is checked in the transaction that reserves.
 
+reserve, release   what an attempt may cost at most, until it is proven gone
+accrue             its all-in rate by the clock, from the request to that proof, whatever its state
+hold               what may be billed beside that, until the provider says what it has charged:
+                   `tail`, its rate for as long as billing may go on after the proof;
+                   `traffic`, what a run is expected to move, at its offer's prices.  Bytes are
+                   counted by the provider alone: a run that moves more is shown with too little
+                   until it is settled
+settle             the difference to what the provider has charged, for ever after the truth
+"""
+
+from collections.abc import Collection
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
 
 from sqlmodel import Session, col, select
+from sqlmodel.sql.expression import SelectOfScalar
 
 from gpurun.budget import cost
 from gpurun.clock import Clock
 from gpurun.errors import BudgetError
 from gpurun.model import SETTLED, AttemptState
 from gpurun.store.database import Database
-from gpurun.store.tables import InstanceRow, LedgerRow
+from gpurun.store.tables import EventRow, InstanceRow, LedgerRow
 
 ZERO = Decimal(0)
-NEVER_BILLED = (AttemptState.INTENT, AttemptState.REFUSED, AttemptState.EXPIRED)
+NEVER_MADE = (AttemptState.REFUSED, AttemptState.EXPIRED)
+NEVER_BILLED = (AttemptState.INTENT, *NEVER_MADE)
+SPENT = ("accrue", "settle")
+UNBILLED = "unbilled"  # the event that says why nobody asks any more what a box has cost
 
 
 class OverCap(BudgetError):
@@ -29,6 +45,21 @@ class Caps:
     new_usd_per_hour: Decimal = ZERO
 
 
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """A box that is gone; `settled_at` is when its charge was last booked."""
+
+    label: str
+    run_id: str
+    provider: str
+    account_id: str
+    instance_id: str
+    sent_at: datetime
+    gone_at: datetime
+    settled_at: datetime | None
+    given_up: bool
+
+
 class Ledger:
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
@@ -42,73 +73,91 @@ class Ledger:
         """
         with self._database.write() as session:
             row = session.get(InstanceRow, label)
-            if row is None or row.sent_at is None or row.state in NEVER_BILLED:
-                return ZERO
-            query = select(LedgerRow).where(LedgerRow.label == label, LedgerRow.kind == "accrue")
-            last = session.exec(query.order_by(col(LedgerRow.id).desc())).first()
-            since = last.at if last else row.sent_at
-            until = row.gone_at or self._clock.now()
-            if until <= since:
-                return ZERO
-            usd = cost(row.usd_per_hour, (until - since).total_seconds())
-            session.add(
-                LedgerRow(
-                    run_id=row.run_id,
-                    label=label,
-                    at=until,
-                    kind="accrue",
-                    phase=phase,
-                    usd=usd,
-                    since=since,
-                )
-            )
-            return usd
+            return ZERO if row is None else self._book(session, row, phase)
 
-    def settle(self, run_id: str, label: str, usd: Decimal) -> None:
-        """The difference to what the provider charged in the end."""
+    def hold(self, label: str, tail_s: float, traffic_usd: Decimal = ZERO) -> None:
+        """What may be billed beside the rate; raised to what is more, never lowered."""
         with self._database.write() as session:
-            session.add(
-                LedgerRow(
-                    run_id=run_id,
-                    label=label,
-                    at=self._clock.now(),
-                    kind="settle",
-                    phase="settle",
-                    usd=usd,
-                )
-            )
+            box = session.get(InstanceRow, label)
+            if box is None:
+                return
+            wanted = {"tail": cost(box.usd_per_hour, tail_s), "traffic": traffic_usd}
+            rows = session.exec(_of_label(box, ["hold"])).all()
+            for phase, usd in wanted.items():
+                more = usd - sum((row.usd for row in rows if row.phase == phase), ZERO)
+                if more > 0:
+                    session.add(self._row(box, "hold", phase, more))
+
+    def settle(self, label: str, charged_usd: Decimal) -> bool:
+        """From now on the box has cost what its provider says; whether that is news.
+
+        A box that may bill again is not settled.
+        """
+        with self._database.write() as session:
+            box = session.get(InstanceRow, label)
+            if box is None or box.state != AttemptState.GONE:
+                return False
+            self._book(session, box, "destroy")
+            spent = sum((row.usd for row in session.exec(_of_label(box, SPENT))), ZERO)
+            difference = charged_usd - spent
+            if difference == 0 and _settled_at(session, box) is not None:
+                return False
+            session.add(self._row(box, "settle", "settle", difference))
+            return True
+
+    def bills(self, since: datetime, but: Collection[str] = ()) -> list[Bill]:
+        """Of the boxes that are gone since then, but those of some providers."""
+        query = select(InstanceRow).where(
+            InstanceRow.state == AttemptState.GONE,
+            col(InstanceRow.gone_at) > since,
+            col(InstanceRow.instance_id).is_not(None),
+            col(InstanceRow.provider).not_in(list(but)),
+        )
+        with self._database.read() as session:
+            return [bill for row in session.exec(query).all() if (bill := _bill(session, row))]
 
     def spent_usd(self, run_id: str) -> Decimal:
         return sum((row.usd for row in self.rows(run_id)), ZERO)
 
     def committed_usd(self, run_id: str, but_label: str = "") -> Decimal:
-        """What the run has spent, and what its attempts (but one) still hold reserved."""
-        query = select(LedgerRow).where(LedgerRow.run_id == run_id)
+        """What the run has spent, what its attempts (but one) still hold reserved, and what may
+        still be billed for any of them beside that.
+        """
         with self._database.read() as session:
-            return sum(
-                (
-                    row.usd
-                    for row in session.exec(query)
-                    if row.kind in ("accrue", "settle") or row.label != but_label
-                ),
-                ZERO,
-            )
+            return _committed(session, run_id, but_label)
 
     def rows(self, run_id: str) -> list[LedgerRow]:
         """What was booked as spent, the oldest first."""
-        query = select(LedgerRow).where(
-            LedgerRow.run_id == run_id, col(LedgerRow.kind).in_(["accrue", "settle"])
-        )
+        query = select(LedgerRow).where(LedgerRow.run_id == run_id, col(LedgerRow.kind).in_(SPENT))
         with self._database.read() as session:
             return list(session.exec(query.order_by(col(LedgerRow.id))))
+
+    def _book(self, session: Session, box: InstanceRow, phase: str) -> Decimal:
+        if box.sent_at is None or box.state in NEVER_BILLED:
+            return ZERO
+        last = session.exec(
+            _of_label(box, ["accrue"]).order_by(col(LedgerRow.id).desc()).limit(1)
+        ).first()
+        since = last.at if last else box.sent_at
+        until = box.gone_at or self._clock.now()
+        if until <= since:
+            return ZERO
+        usd = cost(box.usd_per_hour, (until - since).total_seconds())
+        row = self._row(box, "accrue", phase, usd)
+        row.at, row.since = until, since
+        session.add(row)
+        return usd
+
+    def _row(self, box: InstanceRow, kind: str, phase: str, usd: Decimal) -> LedgerRow:
+        at = self._clock.now()
+        return LedgerRow(run_id=box.run_id, label=box.label, at=at, kind=kind, phase=phase, usd=usd)
 
 
 def add_reservation(
     session: Session, run_id: str, label: str, usd: Decimal, clock: Clock, caps: Caps
 ) -> None:
     """Reserve, or raise OverCap; part of the caller's transaction (I4)."""
-    rows = session.exec(select(LedgerRow).where(LedgerRow.run_id == run_id)).all()
-    held = sum((row.usd for row in rows), ZERO)
+    held = _committed(session, run_id)
     if held + usd > caps.run_usd:
         raise OverCap(
             f"run {run_id} holds ${held:.2f} of budget.max_usd ${caps.run_usd:.2f}; another "
@@ -143,3 +192,60 @@ def release_reservation(session: Session, run_id: str, label: str, clock: Clock)
                 run_id=run_id, label=label, at=clock.now(), kind="release", phase="", usd=-held
             )
         )
+
+
+def _committed(session: Session, run_id: str, but_label: str = "") -> Decimal:
+    boxes = {
+        box.label: box
+        for box in session.exec(select(InstanceRow).where(InstanceRow.run_id == run_id))
+    }
+    settled = {label for label, box in boxes.items() if _settled_at(session, box) is not None}
+    total = ZERO
+    for row in session.exec(select(LedgerRow).where(LedgerRow.run_id == run_id)):
+        box = boxes.get(row.label)
+        state = box.state if box else AttemptState.INTENT
+        if row.kind == "hold":
+            # The reservation holds the tail until it is released.
+            due = state == AttemptState.GONE if row.phase == "tail" else state not in NEVER_MADE
+            counts = due and row.label not in settled
+        else:
+            counts = row.kind in SPENT or row.label != but_label
+        total += row.usd if counts else ZERO
+    return total
+
+
+def _bill(session: Session, box: InstanceRow) -> Bill | None:
+    if box.sent_at is None or box.gone_at is None or box.instance_id is None:
+        return None
+    remarks = select(EventRow).where(
+        EventRow.run_id == box.run_id, EventRow.label == box.label, EventRow.what == UNBILLED
+    )
+    return Bill(
+        label=box.label,
+        run_id=box.run_id,
+        provider=box.provider,
+        account_id=box.account_id,
+        instance_id=box.instance_id,
+        sent_at=box.sent_at,
+        gone_at=box.gone_at,
+        settled_at=_settled_at(session, box),
+        given_up=session.exec(remarks).first() is not None,
+    )
+
+
+def _settled_at(session: Session, box: InstanceRow) -> datetime | None:
+    """When its charge was last booked; None while it is not known, and once it is back."""
+    if box.state != AttemptState.GONE or box.gone_at is None:
+        return None
+    settled = _of_label(box, ["settle"]).where(LedgerRow.at >= box.gone_at)
+    last = session.exec(settled.order_by(col(LedgerRow.id).desc()).limit(1)).first()
+    return last.at if last else None
+
+
+def _of_label(box: InstanceRow, kinds: Collection[str]) -> SelectOfScalar[LedgerRow]:
+    """By its run first, which has an index."""
+    return select(LedgerRow).where(
+        LedgerRow.run_id == box.run_id,
+        LedgerRow.label == box.label,
+        col(LedgerRow.kind).in_(list(kinds)),
+    )
