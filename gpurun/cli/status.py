@@ -1,5 +1,6 @@
 """`status`, `logs`, `report`: what the journal knows; nothing slow is imported for it."""
 
+import contextlib
 import json
 import sys
 from pathlib import Path
@@ -47,7 +48,10 @@ def report(run: OneRun, as_json: AsJson = False) -> None:
     """The bill by phase, timers and artifacts."""
     from gpurun import glance, show
 
-    document = glance.report_document(home(), glance.resolve(home(), run), now())
+    run_id = glance.resolve(home(), run)
+    document = glance.report_document(home(), run_id, now())
+    if any(bill["awaited"] for bill in document["bills"]):
+        document = _settled(run_id)
     if as_json:
         print_json(document)
         return
@@ -140,6 +144,17 @@ def _print_status(
         say(f"gpurun: {trouble}")
     if unasked is not None and not watch:
         raise unasked
+
+
+def _settled(run_id: str) -> dict[str, Any]:
+    """The report, after its providers were asked once what they have charged."""
+    from gpurun import glance, settings
+    from gpurun.errors import GpurunError
+    from gpurun.keeper.settling import settle_run
+
+    with contextlib.suppress(GpurunError):  # settings that cannot be read: shown as accrued
+        settle_run(run_id, settings.load())
+    return glance.report_document(home(), run_id, now())
 
 
 def _orphans_now() -> dict[str, Any]:
