@@ -259,7 +259,7 @@ def test_doctor_and_orphans_ask_anew(cli: Cli) -> None:
         finding["what"] for finding in findings["findings"]
     }
     assert "no orphans" in cli("orphans").stdout
-    assert json.loads(cli("orphans", "--json").stdout) == {"orphans": []}
+    assert json.loads(cli("orphans", "--json").stdout) == {"orphans": [], "troubles": []}
     cli("orphans", "--kill", "nope", "-y", code=2)
     assert json.loads(cli("status", "--refresh", "--json").stdout)["orphans_checked_at"]
 
@@ -272,7 +272,12 @@ def test_a_host_that_does_not_answer_hides_none_of_our_runs(cli: Cli) -> None:
         done = cli("status", "--refresh", code=4)
         assert "run0" in done.stdout
         assert "ssh:root@127.0.0.1:1 cannot be reached" in done.stderr
-        assert "cannot be reached" in cli("status", "--refresh", "--json", code=4).stdout
+        document = json.loads(cli("status", "--refresh", "--json", code=4).stdout)
+        assert [run["id"] for run in document["runs"]] == ["run00001"]
+        assert document["orphans_checked_at"]
+        [trouble] = document["troubles"]
+        assert trouble["provider"] == "ssh:root@127.0.0.1:1"
+        assert "cannot be reached" in trouble["why"]
 
 
 def test_the_keeper_is_started_seen_and_stopped(cli: Cli) -> None:

@@ -15,12 +15,13 @@ import pytest
 import typer
 
 import gpurun
-from gpurun import engine, glance, show
+from gpurun import engine, glance, holdings, show
 from gpurun.cli.app import INTERRUPTED, app
 from gpurun.cli.talk import error_document
 from gpurun.clock import SystemClock
 from gpurun.errors import GpurunError
-from gpurun.model import Offer
+from gpurun.holdings import Orphan, Whose
+from gpurun.model import Instance, InstanceState, Offer
 from gpurun.recipe import find, load
 from gpurun.settings import Settings
 from gpurun.show.offers import offer_document
@@ -68,8 +69,8 @@ def test_every_exit_code_is_documented_with_its_classes() -> None:
 def test_the_status_document_has_the_documented_fields(tmp_path: Path) -> None:
     live = _live(tmp_path / "live")
     over = glance.status(tmp_path / "live", _over(tmp_path / "live").now())
-    orphan = {"provider": "", "instance_id": "", "label": "", "usd_per_hour": ""}
-    found = paths(live) | paths(over) | paths({"orphans": [orphan]})
+    lists = {"orphans": [orphan()], "troubles": [{"provider": "", "why": ""}]}
+    found = paths(live) | paths(over) | paths(lists)
     assert found == documented("status")
 
 
@@ -105,6 +106,16 @@ def test_offers_have_the_documented_fields() -> None:
     assert paths(document) == documented("offers")
 
 
+def test_orphans_have_the_documented_fields() -> None:
+    troubles = [{"provider": "prime", "why": "no answer"}]
+    document = {"orphans": [orphan()], "troubles": troubles, "ended": True}
+    assert paths(document) == documented("orphans")
+
+
+def test_orphans_that_a_keeper_has_seen_have_the_same_fields() -> None:
+    assert tuple(orphan()) == glance.ORPHAN_KEYS
+
+
 def test_the_error_document_has_the_documented_fields() -> None:
     found = paths(error_document("UsageError", "what", 2)) - {"error"}
     assert found == documented("An error")
@@ -124,6 +135,11 @@ def test_each_example_is_json_with_documented_fields() -> None:
     assert paths(error) - {"error"} == documented("An error")
     missing_in_example = {path for path in documented("status") if "receipt." in path}
     assert paths(status) == documented("status") - missing_in_example
+
+
+def orphan() -> dict[str, Any]:
+    row = Instance("vast", "5", "mine", InstanceState.STOPPED, Decimal("0.02"), None)
+    return holdings.document(Orphan(row, "310077", "box", Whose.FOREIGN))
 
 
 def paths(document: Any, at: str = "") -> set[str]:

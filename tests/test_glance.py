@@ -42,6 +42,7 @@ RUN_KEYS = [
     "budget_usd",
     "timer",
     "guards",
+    "if_lost",
     "train",
     "task",
     "forecast",
@@ -83,7 +84,13 @@ def test_a_run_has_exactly_the_documented_fields(
 ) -> None:
     story.rented()
     document = glance.status(tmp_path, clock.now())
-    assert list(document) == ["checked_at", "runs", "orphans", "orphans_checked_at"]
+    assert list(document) == [
+        "checked_at",
+        "runs",
+        "orphans",
+        "orphans_checked_at",
+        "troubles",
+    ]
     assert list(document["runs"][0]) == RUN_KEYS
 
 

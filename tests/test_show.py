@@ -84,11 +84,12 @@ def test_a_timer_that_no_guard_holds_is_said(tmp_path: Path) -> None:
 
 def test_orphans_are_shown_with_their_rate(tmp_path: Path) -> None:
     document = _status(tmp_path)
-    document["orphans"] = [
-        {"provider": "vast", "instance_id": "77", "label": "mine", "usd_per_hour": "1.89"}
-    ]
+    known = {"provider": "vast", "instance_id": "77", "label": "mine", "usd_per_hour": "1.89"}
+    document["orphans"] = [dict.fromkeys(glance.ORPHAN_KEYS) | known]
     document["orphans_checked_at"] = "2026-11-21T12:00:00Z"
-    assert "vast  77  mine  $1.89/h" in show.status_text(document, WIDE)
+    text = show.status_text(document, WIDE)
+    assert "vast      77  mine   -      1.89" in text
+    assert "1 thing under no timer of gpurun here: $1.89/h" in text
 
 
 def test_one_run_is_shown_in_full(tmp_path: Path) -> None:
@@ -214,6 +215,7 @@ def run_at(provider: str, **changed: object) -> dict[str, object]:
         "collected_step": 10361,
         "started_at": "2026-11-21T00:00:00Z",
         "elapsed_s": 6060.0,
+        "if_lost": {"ended_by": ["fuse"]},
     } | changed
 
 
@@ -225,6 +227,8 @@ def test_what_dies_with_a_box_while_this_machine_is_off_is_said() -> None:
     assert "stays on the host" in (if_off(run_at("ssh:me@h:22")) or "")
     assert "nothing has been collected yet" in (if_off(run_at("vast", collected_at=None)) or "")
     assert "pushes its results to a@b:c" in (if_off(run_at("vast", collect_to="a@b:c")) or "")
+    nobody_else = run_at("prime", if_lost={"ended_by": []})
+    assert "collected stays on the box, which goes on" in (if_off(nobody_else) or "")
     assert if_off(run_at("local")) is None
     assert if_off(run_at("vast", state="done")) is None
 

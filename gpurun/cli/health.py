@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpurun.cli.talk import AsJson, Yes, consent, home, print_json, run_ids, tell
+from gpurun.cli.talk import (
+    AsJson,
+    Interrupted,
+    Yes,
+    consent,
+    home,
+    print_json,
+    run_ids,
+    say,
+    tell,
+)
+from gpurun.errors import ProviderError, StillBilling, UsageError
 
 if TYPE_CHECKING:
-    from gpurun.engine import Orphan
+    from gpurun.engine import Survey
+    from gpurun.holdings import Orphan
     from gpurun.provider import Remark
     from gpurun.settings import Settings
 
@@ -29,7 +41,6 @@ def doctor(
     """Check machine, journal, keeper, providers, and the accounts at the clouds."""
     from gpurun import engine, glance, show
     from gpurun import settings as configuration
-    from gpurun.errors import UsageError
 
     settings = configuration.load()
     found = [(f.ok, f.what, f.says) for f in engine.doctor(settings)]
@@ -65,54 +76,103 @@ def _standing(settings: Settings, ref: str) -> list[Remark]:
 
 def orphans(
     kill: Annotated[
-        str | None, typer.Option(metavar="ID", help="End this instance, which no run of ours is.")
+        list[str] | None,
+        typer.Option(metavar="ID", help="End this one, and prove it gone; can be repeated."),
     ] = None,
     provider: Annotated[str | None, typer.Option(help="Ask this one alone.")] = None,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Instances that no timer of gpurun covers."""
-    from gpurun import engine
+    """What the accounts hold that no timer of gpurun here covers, with its price.
+
+    Boxes in any state, also stopped ones, and disks that bill on; all providers are asked at once.
+    Exits with 4 when one of them could not be asked.
+    """
+    from gpurun import engine, holdings, show
     from gpurun import settings as configuration
+    from gpurun.clock import SystemClock
+    from gpurun.wiring import members
 
-    settings = configuration.load()
-    found = engine.orphans(settings, [provider] if provider else None)
-    if kill is not None:
-        _kill(kill, found, yes, as_json)
+    settings, clock = configuration.load(), SystemClock()
+    asked = members(provider, settings) if provider else None
+    survey = engine.orphans(settings, clock, asked)
+    if kill:
+        _kill(kill, survey, settings, yes=yes, as_json=as_json)
         return
-    documents = [orphan_document(orphan) for orphan in found]
+    documents = [holdings.document(orphan) for orphan in survey.orphans]
     if as_json:
-        print_json({"orphans": documents})
-        return
-    for orphan in documents:
-        rate = f"${orphan['usd_per_hour']}/h" if orphan["usd_per_hour"] else "unknown rate"
-        tell(f"{orphan['provider']}  {orphan['instance_id']}  {orphan['label']}  {rate}")
-    if not documents:
-        tell("no orphans: every instance is covered by a timer, or there is none")
-
-
-def orphan_document(orphan: Orphan) -> dict[str, Any]:
-    rate = orphan.usd_per_hour
-    return {
-        "provider": orphan.provider,
-        "instance_id": orphan.instance_id,
-        "label": orphan.label,
-        "usd_per_hour": None if rate is None else format(rate, "f"),
-    }
-
-
-def _kill(instance_id: str, found: list[Orphan], yes: bool, as_json: bool) -> None:
-    from gpurun import engine
-    from gpurun import settings as configuration
-    from gpurun.errors import UsageError
-
-    named = [orphan for orphan in found if orphan.instance_id == instance_id]
-    if len(named) != 1:
-        many = "several providers show" if named else "no provider shows"
-        raise UsageError(f"{many} an orphan {instance_id}; `gpurun orphans` lists them")
-    consent(f"end {named[0].label} ({named[0].provider} {instance_id}), of no run of ours", yes)
-    engine.kill_orphan(named[0].provider, instance_id, configuration.load())
-    if as_json:
-        print_json({"orphans": [orphan_document(named[0])], "ended": True})
+        print_json({"orphans": documents, "troubles": trouble_documents(survey)})
     else:
-        tell(f"{named[0].provider} {instance_id} is ended")
+        for line in show.orphans_lines(documents, show.Look.of()):
+            tell(line)
+        if not documents and not survey.troubles:
+            tell("no orphans: every instance is covered by a timer, or there is none")
+    say_troubles(survey)
+    if survey.troubles:
+        raise typer.Exit(ProviderError.exit_code)
+
+
+def trouble_documents(survey: Survey) -> list[dict[str, str]]:
+    return [{"provider": each.provider, "why": each.why} for each in survey.troubles]
+
+
+def say_troubles(survey: Survey) -> None:
+    for each in survey.troubles:
+        say(f"gpurun: not all of {each.provider} is shown: {each.why}")
+
+
+def _kill(ids: list[str], survey: Survey, settings: Settings, *, yes: bool, as_json: bool) -> None:
+    from gpurun import engine, holdings
+    from gpurun.clock import SystemClock
+
+    say_troubles(survey)
+    named = [_named(each, survey) for each in dict.fromkeys(ids)]
+    consent(f"end {', '.join(map(_described, named))}; no run of ours has it", yes)
+    unproven: list[StillBilling] = []
+    for orphan in named:
+        try:
+            engine.end_orphan(orphan, settings, SystemClock(), lambda line: say(f"gpurun: {line}"))
+        except StillBilling as error:
+            unproven.append(error)
+        except KeyboardInterrupt:
+            raise Interrupted(
+                f"the end of {orphan.row.provider} {orphan.row.id} was asked for, and is not "
+                "proven; `gpurun orphans` shows what is still there"
+            ) from None
+    if unproven:
+        raise StillBilling(" ".join(map(str, unproven)))
+    if as_json:
+        documents = [holdings.document(orphan) for orphan in named]
+        print_json({"orphans": documents, "troubles": trouble_documents(survey), "ended": True})
+    else:
+        for orphan in named:
+            tell(f"{orphan.row.provider} {orphan.row.id} is ended: proven gone")
+
+
+def _named(instance_id: str, survey: Survey) -> Orphan:
+    """By its id alone, and one only."""
+    found = [orphan for orphan in survey.orphans if orphan.row.id == instance_id]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        which = ", ".join(orphan.row.provider for orphan in found)
+        raise UsageError(
+            f"several providers show an orphan {instance_id}: name one of {which} with --provider"
+        )
+    if survey.troubles:
+        raise ProviderError(
+            f"no orphan {instance_id} is shown, but not everybody could be asked: nothing was done"
+        )
+    raise UsageError(
+        f"no provider shows an orphan {instance_id}; `gpurun orphans` lists them, and a box of a "
+        "run is ended by `gpurun kill RUN`"
+    )
+
+
+def _described(orphan: Orphan) -> str:
+    from gpurun.show.text import printable
+
+    row = orphan.row
+    label = f" {printable(row.label)}" if row.label not in ("", row.id) else ""
+    rate = f"${row.usd_per_hour}/h" if row.usd_per_hour is not None else "unknown rate"
+    return f"{row.provider} {row.id}{label} ({row.state.value}, {rate})"

@@ -114,17 +114,10 @@ def _print_status(
     run_id: str | None, every: bool, refresh: bool, *, as_json: bool, watch: bool
 ) -> None:
     from gpurun import glance, show
-    from gpurun.errors import ProviderError
 
     document = glance.status(home(), now(), every=every, run=run_id)
-    unasked: ProviderError | None = None
     if refresh:
-        try:
-            document |= _orphans_now()
-        except ProviderError as error:
-            if as_json:
-                raise
-            unasked = error  # our own runs are shown all the same
+        document = _refreshed(document)
     if as_json:
         if watch:
             tell(json.dumps(document))
@@ -142,8 +135,12 @@ def _print_status(
         sys.stdout.flush()
     if trouble := glance.trouble(home()):
         say(f"gpurun: {trouble}")
-    if unasked is not None and not watch:
-        raise unasked
+    for each in document["troubles"]:
+        say(f"gpurun: not all of {each['provider']} is shown: {each['why']}")
+    if refresh and document["troubles"] and not watch:
+        from gpurun.errors import ProviderError
+
+        raise typer.Exit(ProviderError.exit_code)
 
 
 def _settled(run_id: str) -> dict[str, Any]:
@@ -157,13 +154,25 @@ def _settled(run_id: str) -> dict[str, Any]:
     return glance.report_document(home(), run_id, now())
 
 
-def _orphans_now() -> dict[str, Any]:
-    from gpurun import engine, settings
-    from gpurun.cli.health import orphan_document
+def _refreshed(document: dict[str, Any]) -> dict[str, Any]:
+    """With what every account holds, and what it can spend, now."""
+    from gpurun import engine, holdings, settings
+    from gpurun.cli.health import trouble_documents
+    from gpurun.clock import SystemClock
     from gpurun.glance.rows import iso
 
-    found = engine.orphans(settings.load())
-    return {"orphans": [orphan_document(o) for o in found], "orphans_checked_at": iso(now())}
+    survey = engine.orphans(settings.load(), SystemClock())
+    for run in document["runs"]:
+        if run["if_lost"] and (wallet := survey.wallets.get(run["provider"])):
+            run["if_lost"] |= {
+                "wallet_usd": format(wallet.credit_usd, "f"),
+                "wallet_read_at": iso(wallet.read_at),
+            }
+    return document | {
+        "orphans": [holdings.document(orphan) for orphan in survey.orphans],
+        "orphans_checked_at": iso(now()),
+        "troubles": trouble_documents(survey),
+    }
 
 
 def _outcome(document: dict[str, Any]) -> str:

@@ -10,23 +10,24 @@ from gpurun.engine.control import (
     pull,
     resume,
 )
+from gpurun.engine.orphans import Survey, end_orphan, orphans
 from gpurun.engine.plan import Plan, plan
-from gpurun.engine.survey import Finding, Orphan, doctor, doctor_of_box, kill_orphan, orphans
+from gpurun.engine.survey import Finding, doctor, doctor_of_box
 from gpurun.engine.visit import ssh_config, visit
 
 __all__ = [
     "Finding",
     "Killing",
-    "Orphan",
     "Plan",
+    "Survey",
     "again",
     "begin",
     "doctor",
     "doctor_of_box",
+    "end_orphan",
     "extend",
     "kill",
     "kill_everything_in_blackbox",
-    "kill_orphan",
     "orphans",
     "plan",
     "pull",

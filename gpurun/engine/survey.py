@@ -1,24 +1,23 @@
-"""What is here and what is out there, asked anew: `doctor` and `orphans`."""
+"""What is here and what is out there, asked anew: `doctor`."""
 
 import importlib.util
 import shutil
 from dataclasses import dataclass
-from decimal import Decimal
 
 from gpurun import keeper
+from gpurun.atonce import ask_each
 from gpurun.clock import Clock, SystemClock
 from gpurun.engine import checkup
 from gpurun.engine.box import Box
 from gpurun.engine.live import live_box
-from gpurun.errors import GpurunError, ProviderError, UsageError
-from gpurun.model import SETTLED, Instance
 from gpurun.places import Places
 from gpurun.provider import Containment
 from gpurun.settings import Settings
 from gpurun.store import Journal, StoreError
-from gpurun.wiring import names, provisioner
+from gpurun.wiring import CLOUDS, names, provisioner
 
 LOW_DISK_GB = 5
+ANSWER_WITHIN_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,21 +29,19 @@ class Finding:
     ok: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Orphan:
-    """An instance that no timer of this journal covers."""
-
-    provider: str
-    instance_id: str
-    label: str
-    usd_per_hour: Decimal | None
-
-
 def doctor(settings: Settings) -> list[Finding]:
-    """This machine, this journal, each provider; nothing is changed."""
+    """This machine, this journal, each provider but the clouds; nothing is changed.
+
+    How the user stands with the clouds is said by gpurun/standing.py.
+    """
     places, clock = Places(settings.state_dir), SystemClock()
     found = [_disk(places), _journal(places, clock), _keeper(places), _torch()]
-    return found + [_provider(name, settings, clock) for name in names(settings)]
+    others = [name for name in names(settings) if name not in CLOUDS]
+    for heard in ask_each(
+        others, lambda name: _provider(name, settings, clock), clock, ANSWER_WITHIN_S
+    ):
+        found.append(heard.answer or Finding(heard.provider, str(heard.trouble), False))
+    return found
 
 
 def doctor_of_box(run_id: str, settings: Settings) -> list[Finding]:
@@ -53,43 +50,6 @@ def doctor_of_box(run_id: str, settings: Settings) -> list[Finding]:
     box = Box(ctx, attempt, lambda _line: None)
     found = checkup.of_box(ctx, attempt, box.shell)
     return [Finding(f"box: {check.what}", check.says, check.ok) for check in found]
-
-
-def orphans(settings: Settings, providers: list[str] | None = None) -> list[Orphan]:
-    """What the accounts hold that no timer of ours covers; ProviderError if one cannot be asked."""
-    clock = SystemClock()
-    rows = [
-        row
-        for name in providers or names(settings)
-        for row in provisioner(name, settings, clock).instances()
-    ]
-    covered = _covered(Places(settings.state_dir), clock, rows)
-    return [
-        Orphan(row.provider, row.id, row.label, row.usd_per_hour)
-        for row in rows
-        if row.label not in covered
-    ]
-
-
-def kill_orphan(provider: str, instance_id: str, settings: Settings) -> None:
-    """End one instance that a human has named; refused for one that a timer covers."""
-    named = [o for o in orphans(settings, [provider]) if o.instance_id == instance_id]
-    if not named:
-        raise UsageError(
-            f"{provider} shows no orphan {instance_id}; `gpurun orphans` lists them, and a box of "
-            "a run is ended by `gpurun kill RUN`"
-        )
-    cloud = provisioner(provider, settings, SystemClock())
-    cloud.destroy(instance_id)
-    if cloud.instance(instance_id) is not None:
-        raise ProviderError(f"{provider} still shows {instance_id}; run `gpurun orphans` again")
-
-
-def _covered(places: Places, clock: Clock, rows: list[Instance]) -> set[str]:
-    if not places.database.exists():
-        return set()
-    ours = Journal(places.database, clock).attempts.find([row.label for row in rows])
-    return {label for label, attempt in ours.items() if attempt.state not in SETTLED}
 
 
 def _disk(places: Places) -> Finding:
@@ -126,11 +86,8 @@ def _torch() -> Finding:
 
 
 def _provider(name: str, settings: Settings, clock: Clock) -> Finding:
-    try:
-        cloud = provisioner(name, settings, clock)
-        says = f"account {cloud.account()}"
-        if isinstance(cloud, Containment):
-            says += f"; {cloud.containment()}"
-    except GpurunError as error:
-        return Finding(name, str(error), False)
+    cloud = provisioner(name, settings, clock)
+    says = f"account {cloud.account()}"
+    if isinstance(cloud, Containment):
+        says += f"; {cloud.containment()}"
     return Finding(name, says, True)

@@ -12,14 +12,36 @@ from gpurun.errors import UsageError
 from gpurun.glance import lines
 from gpurun.glance.history import artifacts, bills_of, phases_of, timers_of
 from gpurun.glance.reader import Reader, Row, Unreadable
-from gpurun.glance.rows import Parts, gather, instant, iso, keeper_of, may_bill, parsed
+from gpurun.glance.rows import (
+    KEEPER_LISTED_WITHIN,
+    Parts,
+    gather,
+    instant,
+    iso,
+    keeper_of,
+    may_bill,
+    parsed,
+)
 from gpurun.glance.runs import LIVE, Document, destroyed_at, document
 from gpurun.locks import holder
 from gpurun.places import Places
 
 RECENT = 10
+ORPHAN_KEYS = (  # what an older keeper has not written is null
+    "provider",
+    "account_id",
+    "instance_id",
+    "label",
+    "usd_per_hour",
+    "kind",
+    "state",
+    "whose",
+    "owner_id",
+    "created_at",
+)
 
 __all__ = [
+    "ORPHAN_KEYS",
     "Document",
     "events",
     "final_document",
@@ -53,10 +75,16 @@ def status(home: Path, now: datetime, *, every: bool = False, run: str | None = 
     return {
         "checked_at": iso(now),
         "runs": [doc for doc in lost if run in (None, doc["id"])] + runs,
-        "orphans": [o for row in accounts for o in parsed(row.get("orphans_json"), [])],
+        "orphans": [
+            {key: orphan.get(key) for key in ORPHAN_KEYS}
+            for row in accounts
+            for orphan in parsed(row.get("orphans_json"), [])
+            if isinstance(orphan, dict)
+        ],
         "orphans_checked_at": iso(
             min((at for row in accounts if (at := instant(row.get("listed_at")))), default=None)
         ),
+        "troubles": _troubles(accounts, runs, now),
     }
 
 
@@ -202,6 +230,21 @@ def _chosen(reader: Reader, every: bool, run: str | None) -> list[Row]:
 
 def _known(reader: Reader, entries: list[Entry]) -> set[str]:
     return {row["label"] for row in reader.of("instances", "label", [e.label for e in entries])}
+
+
+def _troubles(accounts: list[Row], runs: list[Document], now: datetime) -> list[Document]:
+    """Where something of ours lives, and the keeper could not look when it last tried."""
+    wanted = {run["provider"] for run in runs if run["state"] in LIVE}
+    seen = {
+        row["provider"]
+        for row in accounts
+        if (at := instant(row.get("listed_at"))) and now - at <= KEEPER_LISTED_WITHIN
+    }
+    return [
+        {"provider": row["provider"], "why": f"its keeper could not look: {row['detail']}"}
+        for row in accounts
+        if row["provider"] in wanted - seen and not row.get("auth_ok") and row.get("detail")
+    ]
 
 
 def _marks(values: tuple[str, ...]) -> str:

@@ -2,15 +2,17 @@
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
-from gpurun.budget import FUSE_MARGIN_S
+from gpurun.budget import FUSE_MARGIN_S, cost
+from gpurun.glance.money import cents, rate_text
 from gpurun.glance.reader import Row
-from gpurun.glance.rows import Keeper, instant, iso
+from gpurun.glance.rows import Keeper, Wallet, instant, iso
 from gpurun.model import SETTLED, TimerState
 
 READ_BACK_WITHIN = {"fuse": timedelta(seconds=180)}
-ELSE_READ_BACK_WITHIN = timedelta(minutes=30)
+ELSE_READ_BACK_WITHIN = timedelta(minutes=30)  # the provider's own timer: it needs nobody's beat
 ACTS_AFTER_READ_S = {"fuse": FUSE_MARGIN_S}  # it is handed E, and acts at F
 
 
@@ -29,7 +31,7 @@ class Guard:
     def alive(self) -> bool:
         return self.state in ("armed", "lagging")
 
-    def document(self) -> dict[str, Any]:
+    def document(self, now: datetime) -> dict[str, Any]:
         return {
             "name": self.name,
             "state": self.state,
@@ -37,6 +39,9 @@ class Guard:
             "seq": self.seq,
             "fires_at": iso(self.acts_at),
             "read_back_at": iso(self.read_back_at),
+            "read_back_age_s": None
+            if self.read_back_at is None
+            else _age_s(self.read_back_at, now),
         }
 
 
@@ -71,6 +76,29 @@ def timer_document(timer: Row, guards: list[Guard], now: datetime) -> dict[str, 
         "remaining_s": _remaining_s(effective_at or instant(timer["ends_at"]), now),
         "effective_at": iso(effective_at),
         "effective_by": effective.name if effective else None,
+    }
+
+
+def if_lost_document(
+    timer: Row, guards: list[Guard], usd_per_hour: Decimal | None, wallet: Wallet | None
+) -> dict[str, Any]:
+    """What becomes of the bill when this machine is gone for good, the keeper with it."""
+    able = [
+        (guard.acts_at, guard.name)
+        for guard in guards
+        if guard.alive and guard.ends_bill and guard.acts_at and guard.name != "keeper"
+    ]
+    last_at = max((acts_at for acts_at, _ in able), default=None)
+    ends_at = instant(timer["ends_at"])
+    more = None
+    if last_at is not None and ends_at is not None and usd_per_hour is not None:
+        more = cost(usd_per_hour, max(0.0, (last_at - ends_at).total_seconds()))
+    return {
+        "ended_by": [name for _, name in sorted(able)],
+        "ends_at": iso(last_at),
+        "usd_more": None if more is None else str(cents(more)),
+        "wallet_usd": None if wallet is None else rate_text(wallet.usd),
+        "wallet_read_at": None if wallet is None else iso(wallet.read_at),
     }
 
 
@@ -117,6 +145,10 @@ def _as_read(row: Row, timer: Row, now: datetime) -> Guard:
         acts_at=ends_at + margin if ends_at and state in ("armed", "lagging", "unknown") else None,
         read_back_at=read_at,
     )
+
+
+def _age_s(moment: datetime, now: datetime) -> float:
+    return round(max(0.0, (now - moment).total_seconds()), 1)
 
 
 def _remaining_s(until: datetime | None, now: datetime) -> float | None:

@@ -58,6 +58,7 @@ def document(entry: Entry, why: str, now: datetime) -> dict[str, Any]:
             "effective_by": None,
         },
         "guards": [],
+        "if_lost": None,
         "train": None,
         "task": None,
         "forecast": None,

@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from gpurun.glance.reader import Reader, Row
@@ -15,11 +16,20 @@ KEEPER_LISTED_WITHIN = timedelta(seconds=120)
 
 
 @dataclass(frozen=True, slots=True)
+class Wallet:
+    """What an account had left to spend when the keeper last asked."""
+
+    usd: Decimal
+    read_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
 class Keeper:
     """What the keeper last wrote of itself, and of each account."""
 
     beat_at: datetime | None
     listed_at: dict[tuple[str, str], datetime | None]
+    wallets: dict[tuple[str, str], Wallet]
 
     def alive_for(self, provider: str, account: str, now: datetime) -> bool:
         """Beating, and logged in: a keeper that cannot see the account is no guard (I15)."""
@@ -78,6 +88,11 @@ def keeper_of(reader: Reader) -> Keeper:
             for row in accounts
             if row.get("auth_ok")
         },
+        wallets={
+            (row["provider"], row["account_id"]): Wallet(usd, instant(row.get("credit_at")))
+            for row in accounts
+            if (usd := _dollars(row.get("credit_usd"))) is not None
+        },
     )
 
 
@@ -88,6 +103,13 @@ def may_bill(attempt: Row) -> bool:
 
 def instant(seconds: float | None) -> datetime | None:
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+
+
+def _dollars(text: object) -> Decimal | None:
+    try:
+        return None if text is None else Decimal(str(text))
+    except InvalidOperation:
+        return None
 
 
 def iso(moment: datetime | None) -> str | None:

@@ -7,7 +7,14 @@ from typing import Any
 
 from gpurun.budget import CENT, LONGEST_S, cost
 from gpurun.glance import money
-from gpurun.glance.guards import Guard, guards_of, timer_document, timer_in_force
+from gpurun.glance.guards import (
+    Guard,
+    guards_of,
+    if_lost_document,
+    timer_document,
+    timer_in_force,
+)
+from gpurun.glance.reader import Row
 from gpurun.glance.rows import Keeper, Parts, instant, iso, may_bill, parsed
 from gpurun.model import SETTLED, AttemptState, RunState
 
@@ -63,7 +70,8 @@ def document(parts: Parts, keeper: Keeper, now: datetime) -> Document:
         "projected_usd": str(money.cents(_projected(spent, rate, forecast, timer, parts, now))),
         "budget_usd": _budget(run),
         "timer": shown_timer,
-        "guards": [guard.document() for guard in guards],
+        "guards": [guard.document(now) for guard in guards],
+        "if_lost": _if_lost(attempt, timer, guards, rate, keeper),
         "train": train,
         "task": _task(run),
         "forecast": forecast,
@@ -91,6 +99,19 @@ def destroyed_at(parts: Parts) -> datetime | None:
         return None
     gone = [at for row in parts.attempts if (at := instant(row.get("gone_at")))]
     return max(gone, default=None)
+
+
+def _if_lost(
+    attempt: Row | None,
+    timer: Row | None,
+    guards: list[Guard],
+    rate: Decimal | None,
+    keeper: Keeper,
+) -> Document | None:
+    if attempt is None or timer is None or not may_bill(attempt):
+        return None
+    wallet = keeper.wallets.get((str(attempt.get("provider")), str(attempt.get("account_id"))))
+    return if_lost_document(timer, guards, rate, wallet)
 
 
 def _elapsed_s(run: dict[str, Any], state: str, now: datetime) -> float | None:

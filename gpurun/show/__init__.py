@@ -4,6 +4,7 @@ Plain text.  Colour only on a terminal and without NO_COLOR; an id is never cut.
 """
 
 from gpurun.show.doctor import doctor_lines
+from gpurun.show.orphans import orphans_lines
 from gpurun.show.plan import plan_document, plan_text
 from gpurun.show.report import report_text
 from gpurun.show.status import progress_line, run_text, said_of_itself, status_text
@@ -16,6 +17,7 @@ __all__ = [
     "duration",
     "local_time",
     "money",
+    "orphans_lines",
     "plan_document",
     "plan_text",
     "progress_line",

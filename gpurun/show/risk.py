@@ -1,9 +1,10 @@
-"""What would be lost if this machine were off when a run's box ends."""
+"""What would be lost, and what it would cost, if this machine were gone when a run's box ends."""
 
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
-from gpurun.show.text import duration, local_time
+from gpurun.show.text import duration, local_time, money
 
 HERE = "local"  # the box is on this machine: off together, and its files stay
 STAYS = "ssh"  # the user's own host: its files stay there
@@ -18,7 +19,50 @@ def if_off(run: dict[str, Any]) -> str | None:
     if run["collect_to"]:
         return f"the box pushes its results to {run['collect_to']} by itself"
     becomes = "stays on the host" if kind == STAYS else "dies with the box"
+    if run["if_lost"] and not run["if_lost"]["ended_by"]:
+        becomes = "stays on the box, which goes on" if kind != STAYS else becomes
     return f"if this machine is off at {at}, what is not collected {becomes} ({_last(run)})"
+
+
+def if_dies(run: dict[str, Any]) -> str | None:
+    """Who else ends the bill; None where nobody sends one, or this machine is the box itself."""
+    lost = run["if_lost"]
+    kind = (run["provider"] or "").partition(":")[0]
+    if lost is None or kind == HERE or not bills(run):
+        return None
+    held = _wallet(lost)
+    if not lost["ended_by"]:
+        return (
+            f"if this machine dies now, nothing else can end it: ${run['usd_per_hour']}/h until "
+            f"the money is gone; {held}"
+        )
+    at = {guard["name"]: local_time(guard["fires_at"]) for guard in run["guards"]}
+    ends = [f"{called(name, run)} ends it at {at[name]}" for name in lost["ended_by"]]
+    return (
+        f"if this machine dies now, {', failing that '.join(ends)} "
+        f"(+{money(lost['usd_more'])} at worst)"
+    )
+
+
+def money_guards(run: dict[str, Any]) -> list[str]:
+    """Those that can end the bill and are known to be alive."""
+    return [
+        guard["name"]
+        for guard in run["guards"]
+        if guard["ends_bill"] and guard["state"] in ("armed", "lagging")
+    ]
+
+
+def bills(run: dict[str, Any]) -> bool:
+    """Whether there is a box that costs something."""
+    return bool(run["timer"] and run["instance_id"] and Decimal(run["usd_per_hour"] or 0))
+
+
+def called(guard: str, run: dict[str, Any]) -> str:
+    """A guard in words."""
+    if guard == "provider":
+        return f"{(run['provider'] or '').partition(':')[0]}'s scheduler"
+    return f"the {guard}"
 
 
 def for_plan(provider: str, collect_to: str | None) -> list[str]:
@@ -33,6 +77,13 @@ def for_plan(provider: str, collect_to: str | None) -> list[str]:
         "fetched while it trains and at its end; what is not yet fetched when this machine is off "
         f"at that moment {becomes} (`collect_to` in the recipe pushes it from there)"
     ]
+
+
+def _wallet(lost: dict[str, Any]) -> str:
+    if lost["wallet_usd"] is None:
+        return "what your wallet holds is not known here, `gpurun status --refresh` asks"
+    read = f" (at {local_time(lost['wallet_read_at'])})" if lost["wallet_read_at"] else ""
+    return f"your wallet holds {money(lost['wallet_usd'])}{read}"
 
 
 def _last(run: dict[str, Any]) -> str:

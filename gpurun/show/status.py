@@ -4,7 +4,8 @@ import math
 from datetime import datetime
 from typing import Any
 
-from gpurun.show.risk import if_off
+from gpurun.show.orphans import orphans_lines
+from gpurun.show.risk import bills, called, if_dies, if_off, money_guards
 from gpurun.show.text import NONE, Look, cut, duration, local_time, money, table
 
 HEAD = (
@@ -31,8 +32,7 @@ def status_text(document: dict[str, Any], look: Look) -> str:
     lines += [warning for run in runs for warning in _warnings(run, look)]
     if orphans:
         lines += ["", f"orphans, billing under no timer of gpurun (seen {_seen(document)}):"]
-        lines += [f"  {_orphan(orphan)}" for orphan in orphans]
-        lines.append("  end one with `gpurun orphans --kill ID`")
+        lines += [f"  {line}" for line in orphans_lines(orphans, look)]
     return "\n".join(lines)
 
 
@@ -51,8 +51,10 @@ def run_text(run: dict[str, Any], look: Look) -> str:
     ]
     if timer:
         facts += [("timer", _timer(timer))]
-        facts += [("ends", _ends(timer))]
-    facts += [("guard", _guard(guard)) for guard in run["guards"]]
+        facts += [("ends", _ends(run))]
+    facts += [("guard", _guard(guard, run)) for guard in run["guards"]]
+    if run["if_lost"] and run["if_lost"]["ended_by"]:
+        facts += [("if lost", if_dies(run))]
     if train:
         facts += [("train", train_words(train))]
         facts += [("checkpoint", _moment(train["last_checkpoint_at"]))]
@@ -148,13 +150,32 @@ def _warnings(run: dict[str, Any], look: Look) -> list[str]:
         lines.append(
             f"{run['id']}: no guard of its timer is known to be alive. Run `gpurun keeper start`."
         )
+    elif bills(run) and not money_guards(run):
+        lines.append(
+            f"{run['id']}: no guard that can end its bill is known to be alive. "
+            "Run `gpurun keeper start`."
+        )
     trouble = run["train"] and run["train"]["trouble"]
     if run["state"] in LIVE and trouble:
         lines.append(f"{run['id']}: {trouble}.")
     painted = [look.paint(line, "red") for line in lines]
+    if alone := _alone(run):
+        painted.append(look.paint(alone, "yellow"))
     if late := _late(run):
         painted.append(look.paint(late, "yellow"))
     return painted
+
+
+def _alone(run: dict[str, Any]) -> str:
+    """Of a box that only one guard can end: which, and what if that is this machine's."""
+    able = money_guards(run)
+    if len(able) != 1 or not bills(run) or run["state"] not in LIVE:
+        return ""
+    said = f"{run['id']}: one guard alone can end its bill now, {called(able[0], run)}"
+    if able != ["keeper"]:
+        return f"{said}. Run `gpurun keeper start`."
+    dies = if_dies(run)
+    return f"{said}; {dies}." if dies else f"{said}."
 
 
 def _late(run: dict[str, Any]) -> str:
@@ -200,24 +221,23 @@ def _timer(timer: dict[str, Any]) -> str:
     )
 
 
-def _ends(timer: dict[str, Any]) -> str:
+def _ends(run: dict[str, Any]) -> str:
+    timer = run["timer"]
     if not timer["effective_by"]:
         return "not known: no guard is known to be alive"
     at = local_time(timer["effective_at"])
-    return f"in {duration(timer['remaining_s'])}, at {at}, by the {timer['effective_by']}"
+    by = called(timer["effective_by"], run)
+    return f"in {duration(timer['remaining_s'])}, at {at}, by {by}"
 
 
-def _guard(guard: dict[str, Any]) -> str:
-    money_too = "" if guard["ends_bill"] else ", ends the processes, not the bill"
-    acts = f", acts at {local_time(guard['fires_at'])}" if guard["fires_at"] else ""
+def _guard(guard: dict[str, Any], run: dict[str, Any]) -> str:
+    name = called(guard["name"], run).removeprefix("the ")
+    what = "ends it" if guard["ends_bill"] else "ends its processes, not its bill,"
+    acts = f", {what} at {local_time(guard['fires_at'])}" if guard["fires_at"] else ""
     held = f" (timer {guard['seq']})" if guard["seq"] is not None else ""
-    return f"{guard['name']}: {guard['state']}{held}{acts}{money_too}"
-
-
-def _orphan(orphan: dict[str, Any]) -> str:
-    rate = orphan.get("usd_per_hour")
-    cost = f"${rate}/h" if rate is not None else "unknown rate"
-    return f"{orphan.get('provider')}  {orphan.get('instance_id')}  {orphan.get('label')}  {cost}"
+    age_s = guard["read_back_age_s"]
+    read = "never read back" if age_s is None else f"read back {duration(age_s)} ago"
+    return f"{name}: {guard['state']}{held}{acts}; {read}"
 
 
 def _seen(document: dict[str, Any]) -> str:
