@@ -1,4 +1,7 @@
-"""A state directory of its own, driven through the real command; it outlives no test."""
+"""A state directory of its own, driven through the real command; it outlives no test.
+
+Nothing of whoever tests is in it: no account, no SSH key or agent, no setting.
+"""
 
 import json
 import os
@@ -9,16 +12,24 @@ from collections.abc import Callable
 from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gpurun import keeper
+import httpx
+
+from gpurun import keeper, keystore
 from gpurun.clock import Deadline, SystemClock
 from gpurun.locks import holder
 from gpurun.places import Places
 from gpurun.store import Journal
 from provisioners.local import Local
+from tests.boxes import make_key, public_line
+
+if TYPE_CHECKING:
+    from tests.clouds.serve import Cloud
 
 GPURUN = Path(sys.executable).with_name("gpurun")
+CALLERS = ("GPURUN_", "VAST_", "PRIME_", "XDG_", "SSH_")  # what is not taken over from them
+URLS = {"vast": "VAST_URL", "prime": "PRIME_API_BASE_URL"}
 
 RECIPE = """\
 name: {name}
@@ -58,19 +69,37 @@ WAITS = "mkdir -p out; echo 42 > out/result.txt; while :; do sleep 0.1; done"
 
 
 class Home:
-    """GPURUN_HOME and the commands run in it."""
+    """GPURUN_HOME, a HOME, and the commands run in them."""
 
     def __init__(self, root: Path, usd_per_hour: str = "3.60") -> None:
         self.root = root
         self.places = Places(root / "state")
+        self.config = root / "config.toml"
+        self.user = root / "user"
         self.work = root / "work"
-        self.work.mkdir(parents=True)
-        kept = {k: v for k, v in os.environ.items() if not k.startswith("GPURUN_")}
+        for folder in (self.user, self.work):
+            folder.mkdir(parents=True)
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(CALLERS)}
         self.env = kept | {
+            "HOME": str(self.user),
             "GPURUN_HOME": str(self.places.root),
-            "GPURUN_CONFIG": str(root / "config.toml"),
+            "GPURUN_CONFIG": str(self.config),
             "GPURUN_LOCAL_USD_PER_HOUR": usd_per_hour,
         }
+
+    def open_account(self, cloud: "Cloud") -> None:
+        """A key for an emulated cloud in the settings, and an SSH key that lets in to its boxes."""
+        provider = cloud.world.provider
+        keystore.store(self.config, provider, cloud.api_key)
+        self.env[URLS[provider]] = cloud.url
+        key = self.user / ".ssh" / "id_ed25519"
+        if not key.exists():
+            key.parent.mkdir(mode=0o700)
+            make_key(key)
+        if provider == "prime":  # at Vast each purchase brings the keys of its machine
+            body = {"name": "a test's", "publicKey": public_line(key)}
+            url = f"{cloud.url}/api/v1/ssh_keys/"
+            httpx.post(url, json=body, headers=cloud.headers).raise_for_status()
 
     def recipe(
         self,

@@ -29,15 +29,12 @@ class Hosts(Home):
 
     def __init__(self, root: Path, *machines: Box) -> None:
         super().__init__(root)
-        self.env.pop("SSH_AUTH_SOCK", None)
-        self.env["HOME"] = str(root)  # no key and no setting of whoever tests
         self.list_hosts([entry(machine) for machine in machines])
 
     def list_hosts(self, entries: Sequence[str]) -> None:
         """These `ssh_hosts` and no others, as `entry` writes them."""
-        config = self.root / "config.toml"
-        config.write_text("\n".join(entries))
-        config.chmod(0o600)
+        self.config.write_text("\n".join(entries))
+        self.config.chmod(0o600)
 
     def go(
         self, recipe: Path, *arguments: str, timeout_s: float = 150
