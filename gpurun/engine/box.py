@@ -8,9 +8,9 @@ from gpurun import push, ship, snapshot, wheels
 from gpurun.engine import accept, boxfiles, detached, steps
 from gpurun.engine.context import Context
 from gpurun.engine.steady import SteadyShell
-from gpurun.errors import PhaseFailed, ProviderError, ProviderUnreachable, UsageError
+from gpurun.errors import PhaseFailed, UsageError
 from gpurun.hardware import Hardware
-from gpurun.model import Attempt, InstanceState
+from gpurun.model import Attempt
 from gpurun.phases import (
     KEEP,
     PHASES,
@@ -27,12 +27,9 @@ from gpurun.provider import OverSsh
 from gpurun.reach import shell_of
 from gpurun.recipe import missing_secrets
 from gpurun.rsync import Rsync
-from gpurun.shell import TIMED_OUT, UNKNOWN_OUTCOME, Connects, Result
-from gpurun.shell.trouble import LoginRefused
+from gpurun.shell import TIMED_OUT, UNKNOWN_OUTCOME, Result
 from gpurun.timers import ends_in_s, fires_in_s
 
-MARKER = "gpurun-echo"
-BOOT_POLL_S = 0.5
 LAST_LINES = 10
 PATIENCE_S = 600.0
 ENDING_PATIENCE_S = 30.0
@@ -57,25 +54,6 @@ class Box:
     def secrets_file(self) -> str:
         """On tmpfs, so that a secret never reaches a disk."""
         return f"/dev/shm/{self.attempt.label}.env"
-
-    def boot(self) -> None:
-        """Running, and a command really runs there; the setup timer bounds the wait."""
-        assert self.attempt.instance_id is not None
-        while True:
-            try:
-                row = self._ctx.cloud.instance(self.attempt.instance_id)
-            except ProviderUnreachable:  # which says nothing of the box
-                self._ctx.clock.sleep(BOOT_POLL_S)
-                continue
-            if row is None:
-                raise ProviderError(f"{self.attempt.label} vanished while it was booting")
-            if row.state is InstanceState.STOPPED:
-                raise PhaseFailed(f"{self.attempt.label} stopped by itself while booting")
-            if row.state is InstanceState.RUNNING:
-                if self._answers():
-                    return
-                self._stop_if_in_vain()
-            self._ctx.clock.sleep(BOOT_POLL_S)
 
     def accept(self) -> None:
         seen = accept.look(self.shell, self._ctx.clock)
@@ -247,22 +225,6 @@ class Box:
         if timer.kind == "ending":  # what is not fetched now is lost; but the box bills
             return max(0.0, min(ENDING_PATIENCE_S, ends_in_s(timer, self._ctx.clock)))
         return max(0.0, min(PATIENCE_S, fires_in_s(timer, self._ctx.clock)))
-
-    def _stop_if_in_vain(self) -> None:
-        """PhaseFailed when waiting cannot let us in: the key on this machine is at fault."""
-        if not isinstance(self.line, Connects):
-            return
-        try:
-            self.line.connect()
-        except LoginRefused as error:
-            if error.ours:
-                raise PhaseFailed(str(error)) from error
-        except OSError:
-            return  # not up yet
-
-    def _answers(self) -> bool:
-        result = self.line.run(f"echo {MARKER}", timeout_s=15)
-        return result.ok and MARKER in result.output
 
     def _facts(self) -> Facts:
         if self._hardware is None:  # a takeover has not seen the box accepted

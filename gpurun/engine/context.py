@@ -53,6 +53,11 @@ class Context:
         return bool(self.options.get("stays"))
 
     @property
+    def accept_one_guard(self) -> bool:
+        """Whether a box that only the keeper can end was agreed to, for this run or for all."""
+        return self.settings.accept_one_guard or bool(self.options.get("accept_one_guard"))
+
+    @property
     def task(self) -> int:
         """How many recipes were begun on this box by `up --on`."""
         return int(self.options.get("task", 0))

@@ -16,10 +16,10 @@ from gpurun.clock import Clock, SystemClock
 from gpurun.engine import arm, boxfiles
 from gpurun.engine.box import Box
 from gpurun.engine.context import Context, open_context
+from gpurun.engine.guarding import others
 from gpurun.engine.live import FINISHED, live_box
 from gpurun.engine.plan import Plan
 from gpurun.errors import GpurunError, PhaseFailed, ProviderError, StillBilling, UsageError
-from gpurun.guards import fuse_of
 from gpurun.keeper.charges import Charge, from_blackbox
 from gpurun.locks import holder
 from gpurun.model import AttemptState, Ending, Run, RunState
@@ -48,6 +48,7 @@ def begin(plan: Plan, settings: Settings) -> str:
         "usd_per_hour": str(plan.offer.usd_per_hour),
         "git": _git_state(plan.recipe_dir),
         "stays": plan.recipe.train is None,
+        "accept_one_guard": settings.accept_one_guard,
     }
     journal.runs.add(
         Run(
@@ -131,8 +132,7 @@ def extend(run_id: str, seconds: float, settings: Settings) -> str:
     """Move the timer of a live run later, if its budget can pay for it."""
     ctx, attempt = live_box(run_id, settings)
     box = Box(ctx, attempt, lambda _line: None)
-    fuse = fuse_of(ctx.cloud, attempt, ctx.journal, ctx.clock, box.line)
-    timer = arm.extend(ctx, attempt, fuse, seconds)
+    timer = arm.extend(ctx, attempt, others(ctx, attempt, box.line), seconds)
     return f"run {run_id} now stops training at {timer.fires_at:%Y-%m-%d %H:%M:%S} UTC"
 
 

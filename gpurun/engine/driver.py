@@ -10,15 +10,16 @@ from functools import partial
 from pathlib import Path
 
 from gpurun import snapshot
+from gpurun.avoid import Avoided
 from gpurun.clock import Clock
-from gpurun.engine import arm, training
+from gpurun.engine import arm, guarding, training
+from gpurun.engine.boot import boot
 from gpurun.engine.box import Box
 from gpurun.engine.context import Context, open_context
 from gpurun.engine.ending import collect, destroy, end_all
-from gpurun.engine.rent import look_at, need_of, rent, resolve
+from gpurun.engine.rent import look_at, offers_left, rent, resolve
 from gpurun.engine.training import Tending
 from gpurun.errors import GpurunError, NoCapacity, PhaseFailed, ProviderError, UsageError
-from gpurun.guards import Fuse, fuse_of
 from gpurun.locks import Taken, hold
 from gpurun.model import Attempt, AttemptState, Ending
 from gpurun.places import Places
@@ -98,7 +99,7 @@ class Driver:
         if not self._may_rent:
             raise ProviderError("nothing is rented, and a takeover never rents; run `up` again")
         self._show("rent")
-        made = rent(ctx)
+        made = rent(ctx, self._say)
         return self._resolved(made) if made.state is AttemptState.UNCLEAR else made
 
     def _resolved(self, attempt: Attempt) -> Attempt:
@@ -111,25 +112,35 @@ class Driver:
         return found
 
     def _next_offer(self, attempt: Attempt, error: PhaseFailed) -> bool:
-        """A misfit box is ended, and the next offer tried; once training ran there is none."""
+        """A misfit box is ended, and the next offer tried; once it was accepted there is none.
+
+        Its machine is avoided from then on, by every run.
+        """
         ctx = self._ctx
-        if self._phase() not in ("boot", "accept") or not self._may_rent:
+        if self._phase() not in ("rent", "boot", "accept") or not self._may_rent:
             return False
-        tried = {a.offer_id for a in ctx.journal.attempts.of_run(ctx.run.id)}
+        self._avoid(attempt, error)
         try:
-            left = [o for o in ctx.cloud.offers(need_of(ctx.recipe)) if o.id not in tried]
+            if not offers_left(ctx):
+                return False
         except GpurunError:  # a host of ours is held by this very run: the misfit is the news
-            return False
-        if not left:
             return False
         self._say(f"{error}; trying the next offer")
         ctx.journal.endings.end_attempt(attempt.label, Ending.FAILED, str(error))
         destroy(ctx, attempt, self._say)
         return True
 
+    def _avoid(self, attempt: Attempt, error: PhaseFailed) -> None:
+        assert attempt.instance_id is not None
+        with suppress(ProviderError):  # it cannot say which machine it was
+            if row := self._ctx.cloud.instance(attempt.instance_id):
+                avoided = Avoided(self._ctx.places.root, self._ctx.clock)
+                avoided.remember(self._ctx.cloud.name, row.machine, str(error))
+
     def _work(self, attempt: Attempt) -> None:
         ctx = self._ctx
         if attempt.state is AttemptState.MADE:
+            guarding.arm_at_provider(ctx, attempt, self._say)
             look_at(ctx, attempt)
             ctx.journal.ledger.book(attempt.label, "rent")
         attempt = ctx.journal.attempts.get(attempt.label)
@@ -194,12 +205,12 @@ class Driver:
         ctx = self._ctx
         match phase:
             case "boot":
-                box.boot()
-                self._arm_setup_fuse(attempt, box)
+                boot(ctx, attempt, box.line)
+                guarding.first_contact(ctx, attempt, box.shell, self._say)
             case "accept":
                 box.accept()
             case "arm":
-                arm.arm_run(ctx, attempt, self._fuse(attempt, box))
+                arm.arm_run(ctx, attempt, guarding.others(ctx, attempt, box.shell))
             case "train":
                 return self._train(attempt, box)
             case "collect":
@@ -215,22 +226,8 @@ class Driver:
         return training.train(self._ctx, box, tending, self._train_log, self._say)
 
     def _tending(self, attempt: Attempt, box: Box) -> Tending:
-        return Tending(self._ctx, attempt, self._fuse(attempt, box))
-
-    def _arm_setup_fuse(self, attempt: Attempt, box: Box) -> None:
-        timer, fuse = self._ctx.journal.timers.of(attempt.label), self._fuse(attempt, box)
-        if timer is None or fuse is None:
-            return
-        state = fuse.arm(timer, arm.last_words())
-        settings = self._ctx.settings
-        if not (state and state.holds(timer.seq)) and not settings.accept_one_guard:
-            raise PhaseFailed(
-                "the fuse could not be armed, so only the keeper could end this box; if you accept "
-                "that: `gpurun up ... --accept-one-guard`"
-            )
-
-    def _fuse(self, attempt: Attempt, box: Box) -> Fuse | None:
-        return fuse_of(self._ctx.cloud, attempt, self._ctx.journal, self._ctx.clock, box.shell)
+        fuse = guarding.others(self._ctx, attempt, box.shell).fuse
+        return Tending(self._ctx, attempt, fuse)
 
     def _fail(self, error: str, exit_code: int) -> None:
         ctx = self._fresh()

@@ -1,16 +1,22 @@
 """RENT and UNCLEAR (protocol 3): the only place that calls `create`."""
 
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 
 from gpurun import budget as money
-from gpurun.engine.context import Context
+from gpurun import guards
+from gpurun.engine.context import Context, budget_of
+from gpurun.engine.guarding import last_words
 from gpurun.errors import (
+    AccountRefused,
     BudgetError,
     CreateFailedButMade,
     NoCapacity,
     NoOffer,
+    PhaseFailed,
     ProviderError,
     ProviderUnreachable,
     UsageError,
@@ -33,17 +39,45 @@ LISTINGS = (0, 2, 5, 10, 20, 40, 60, 90, 120)  # seconds; then every 30 s to the
 
 
 def need_of(recipe: Recipe) -> Need:
-    need = recipe.need
+    """What is asked of a provider, for as long as the timers of this recipe let it run."""
+    need, budget = recipe.need, budget_of(recipe)
     return Need(
         gpu=need.gpu if need.wants_gpu else None,
         gpu_count=need.gpu_count if need.wants_gpu else 0,
         disk_gb=need.disk_gb,
         image=need.image,
+        rent_s=budget.setup_s + budget.run_s + budget.grace_s + money.FUSE_MARGIN_S,
     )
 
 
-def rent(ctx: Context) -> Attempt:
-    """R1-R9: returns an attempt that exists at the provider, or raises with nothing rented."""
+def rent(ctx: Context, say: Callable[[str], None]) -> Attempt:
+    """R1-R7: an attempt that exists at the provider, or may; or raises with nothing rented.
+
+    An offer that is gone is followed by the next; what is wrong with the account ends it.
+    """
+    while True:
+        try:
+            return _rent(ctx)
+        except AccountRefused:
+            raise
+        except NoCapacity as error:
+            if len(_tried(ctx)) >= MAX_ATTEMPTS or not offers_left(ctx):
+                raise
+            say(f"{error}; trying the next offer")
+
+
+def offers_left(ctx: Context) -> list[Offer]:
+    """What fits and was not tried by this run; of an offer that was asked for by name, no other."""
+    tried, wanted = _tried(ctx), ctx.options.get("offer_id")
+    found = ctx.cloud.offers(need_of(ctx.recipe))
+    return [offer for offer in found if offer.id not in tried and wanted in (None, offer.id)]
+
+
+def _tried(ctx: Context) -> set[str]:
+    return {attempt.offer_id for attempt in ctx.journal.attempts.of_run(ctx.run.id)}
+
+
+def _rent(ctx: Context) -> Attempt:
     tried = ctx.journal.attempts.of_run(ctx.run.id)
     if len(tried) >= MAX_ATTEMPTS:
         raise NoCapacity(f"run {ctx.run.id}: {MAX_ATTEMPTS} offers were tried and none worked")
@@ -55,9 +89,11 @@ def rent(ctx: Context) -> Attempt:
     if trouble := ctx.journal.owner.trouble():
         raise UsageError(f"nothing was rented: {trouble}.")
     listening(ctx.places, ctx.journal, ctx.cloud, ctx.clock)  # R1
-    offer = _offer_now(ctx, {a.offer_id for a in tried})  # R2
+    offer = _offer_now(ctx)  # R2
+    held = sorted(row.id for row in ctx.cloud.instances())
+    ctx.journal.runs.event(ctx.run.id, "before", " ".join(held))
     attempt = _intend(ctx, offer)  # R3, R4
-    return _send(ctx, attempt, offer)  # R5-R9
+    return _send(ctx, attempt, offer)  # R5-R7
 
 
 def resolve(ctx: Context, attempt: Attempt) -> Attempt | None:
@@ -65,10 +101,7 @@ def resolve(ctx: Context, attempt: Attempt) -> Attempt | None:
 
     Lists are read at growing distances; the last one begins after the window.
     """
-    assert attempt.sent_at is not None
-    window_ends = attempt.sent_at + timedelta(
-        seconds=SETTLE_FROM_SENT_S + ctx.cloud.traits.settle_window_s
-    )
+    window_ends = _window_ends(ctx, attempt)
     looks, began_s = 0, ctx.clock.boot_s()
     ctx.journal.runs.event(ctx.run.id, "looking", f"for {attempt.label}", attempt.label)
     while True:
@@ -93,27 +126,49 @@ def resolve(ctx: Context, attempt: Attempt) -> Attempt | None:
 
 
 def look_at(ctx: Context, attempt: Attempt) -> None:
-    """R9: the row must be what was bought; its price is the one that counts."""
+    """R9: the row must be what was bought; its price is the one that counts.
+
+    PhaseFailed when it is not; ProviderError when it is not shown within its window.
+    """
+    row = _row(ctx, attempt)
+    if wrong := _misfits(row, attempt, ctx.budget.max_usd_per_hour):
+        raise PhaseFailed(f"{attempt.label} is not what was bought: {'; '.join(wrong)}")
+    ctx.journal.attempts.seen(attempt.label, row.created_at, row.usd_per_hour)
+
+
+def _misfits(row: Instance, bought: Attempt, most: Decimal) -> list[str]:
+    """In words; what a provider does not tell is what was bought."""
+    found = []
+    rate, quoted = row.usd_per_hour, bought.usd_per_hour
+    if rate is not None and (rate > most or rate > quoted * PRICE_SLACK):
+        found.append(f"it costs ${rate}/h, bought at ${quoted}/h with at most ${most}/h allowed")
+    if row.gpu is not None and (row.gpu, row.gpu_count) != (bought.gpu, bought.gpu_count):
+        found.append(f"{row.gpu_count}x {row.gpu} instead of {bought.gpu_count}x {bought.gpu}")
+    return found
+
+
+def _row(ctx: Context, attempt: Attempt) -> Instance:
+    """Rows may lag behind a purchase; no answer at all says nothing of the box, and the setup timer
+    bounds the wait for one.
+    """
     assert attempt.instance_id is not None
-    row = _row(ctx, attempt.instance_id)
-    if row is None or row.label != attempt.label:
-        raise ProviderError(f"{attempt.provider} does not show {attempt.label} yet")
-    rate = row.usd_per_hour
-    if rate is not None and rate > ctx.budget.max_usd_per_hour:
-        raise BudgetError(
-            f"{attempt.label} costs ${rate}/h, above budget.max_usd_per_hour "
-            f"${ctx.budget.max_usd_per_hour}"
-        )
-    ctx.journal.attempts.seen(attempt.label, row.created_at, rate)
-
-
-def _row(ctx: Context, instance_id: str) -> Instance | None:
-    """No answer says nothing of the box; the setup timer bounds the wait for one."""
     while True:
-        try:
-            return ctx.cloud.instance(instance_id)
-        except ProviderUnreachable:
-            ctx.clock.sleep(ASK_AGAIN_S)
+        with suppress(ProviderUnreachable):
+            row = ctx.cloud.instance(attempt.instance_id)
+            if row is not None and row.label == attempt.label:
+                return row
+            if ctx.clock.now() > _window_ends(ctx, attempt):
+                raise ProviderError(
+                    f"{attempt.provider} does not show {attempt.label}, which it has rented out"
+                )
+        ctx.clock.sleep(ASK_AGAIN_S)
+
+
+def _window_ends(ctx: Context, attempt: Attempt) -> datetime:
+    """How long what was sent may stay unseen (protocol 1)."""
+    assert attempt.sent_at is not None
+    window_s = SETTLE_FROM_SENT_S + ctx.cloud.traits.settle_window_s
+    return attempt.sent_at + timedelta(seconds=window_s)
 
 
 def _blocks_next(attempt: Attempt) -> bool:
@@ -122,16 +177,13 @@ def _blocks_next(attempt: Attempt) -> bool:
     return attempt.state is not AttemptState.GONE and attempt.delete_acked_at is None
 
 
-def _offer_now(ctx: Context, tried: set[str]) -> Offer:
-    offers = [o for o in ctx.cloud.offers(need_of(ctx.recipe)) if o.id not in tried]
-    wanted = ctx.options.get("offer_id")
-    if wanted and not tried:
-        offers = [o for o in offers if o.id == wanted]
+def _offer_now(ctx: Context) -> Offer:
+    offers = offers_left(ctx)
     if not offers:
         raise NoOffer(f"{ctx.cloud.name} has no offer left that fits; see `gpurun offers`")
     offer = offers[0]
     planned = Decimal(ctx.options.get("usd_per_hour", "0"))
-    if not tried and offer.usd_per_hour > planned * PRICE_SLACK:
+    if not _tried(ctx) and offer.usd_per_hour > planned * PRICE_SLACK:
         raise BudgetError(
             f"offer {offer.id} now costs ${offer.usd_per_hour}/h, the plan said ${planned}/h: "
             "nothing was rented. Run `gpurun up` again to see the new plan."
@@ -175,8 +227,7 @@ def _intend(ctx: Context, offer: Offer) -> Attempt:
         new_usd_per_hour=offer.usd_per_hour,
     )
     reserve = money.reserve(ctx.budget, offer.usd_per_hour, now, ends, traits, committed)
-    guards = [("keeper", True), ("fuse", traits.fuse_ends_bill)]
-    ctx.journal.attempts.intend(attempt, timer, guards, reserve, caps, ctx.epoch)
+    ctx.journal.attempts.intend(attempt, timer, guards.wanted(ctx.cloud), reserve, caps, ctx.epoch)
     try:
         ctx.trace(attempt, timer, "intent")
     except OSError as error:
@@ -204,6 +255,7 @@ def _send(ctx: Context, attempt: Attempt, offer: Offer) -> Attempt:
         fires_at=timer.fires_at,
         ends_at=timer.ends_at,
         max_usd_per_hour=ctx.budget.max_usd_per_hour,
+        fuse_script=guards.from_start(ctx.cloud, attempt.label, last_words()),
     )
     with held():
         began_s = ctx.clock.boot_s()

@@ -7,10 +7,11 @@ from pathlib import Path
 
 from gpurun import keeper
 from gpurun.clock import Clock
-from gpurun.engine import arm, pushing
+from gpurun.engine import pushing
 from gpurun.engine.box import Box
 from gpurun.engine.context import Context
 from gpurun.engine.gather import Gatherer
+from gpurun.engine.guarding import last_words
 from gpurun.engine.idle import Idle
 from gpurun.engine.watch import watch
 from gpurun.errors import PhaseFailed
@@ -69,7 +70,7 @@ class Tending:
         timer = self._ctx.journal.timers.of(self._attempt.label)
         state = fuse.read()
         if timer is not None and not (state and state.holds(timer.seq)):
-            fuse.arm(timer, arm.last_words())
+            fuse.arm(timer, last_words())
 
 
 class Left(Exception):

@@ -17,6 +17,7 @@ from gpurun.guards import disarm_all
 from gpurun.keeper.charges import Charge, from_blackbox, from_journal
 from gpurun.keeper.drivers import Drivers
 from gpurun.keeper.lists import Lists
+from gpurun.keeper.obligations import Obligations
 from gpurun.keeper.rounds import Rounds
 from gpurun.keeper.watches import Watches
 from gpurun.model import SETTLED, AttemptState, Ending, Run
@@ -65,6 +66,7 @@ class Keeper:
         self._drivers = Drivers(places, clock)
         self._rounds = Rounds(cloud_of, clock, self._record_round)
         self._lists = Lists(cloud_of, clock, journal)
+        self._obligations = Obligations(cloud_of, clock, journal)
         self._watches = Watches(places, settings, clock, journal, blackbox, cloud_of, self._drivers)
         self._ending_since_s: dict[str, float] = {}
         self._seen_version: int | None = None
@@ -85,6 +87,7 @@ class Keeper:
                 self._alone(partial(self._serve, charge))
             self._lists.step({run.provider for run in runs} | self._watched())
             self._expire(charges)
+            self._alone(self._obligations.step)
             self._alone(partial(self._watches.step, runs))
             for run in runs:
                 self._alone(partial(self._take_over, run))
@@ -93,7 +96,8 @@ class Keeper:
 
     def working(self) -> bool:
         """Whether something that a tick started is still under way."""
-        return self._rounds.working() or self._lists.working() or self._watches.working()
+        parts = (self._rounds, self._lists, self._obligations, self._watches)
+        return any(part.working() for part in parts)
 
     def _nothing_new(self) -> bool:
         """Idle, and no other process has written: spend nothing."""

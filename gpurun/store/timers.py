@@ -1,5 +1,7 @@
 """Timers and guards: what ends a label, when, and what each guard was last seen to hold."""
 
+from collections.abc import Collection
+from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
@@ -17,6 +19,19 @@ from gpurun.store.tables import GuardRow, InstanceRow, TimerRow
 
 class Moved(UsageError):
     """Another command has given this label a timer since this one was worked out."""
+
+
+@dataclass(frozen=True, slots=True)
+class GuardWord:
+    """One guard as the journal knows it."""
+
+    label: str
+    name: str
+    state: str
+    ends_bill: bool
+    seq_read: int
+    ends_at_read: datetime | None
+    read_back_at: datetime | None
 
 
 class Timers:
@@ -48,6 +63,13 @@ class Timers:
             .where(col(TimerRow.state).in_([TimerState.IN_FORCE, TimerState.FIRED]))
             .order_by(col(TimerRow.seq).desc())
         )
+        with self._database.read() as session:
+            row = session.exec(query).first()
+            return None if row is None else timer_of(row)
+
+    def newest(self, label: str) -> Timer | None:
+        """The timer of the greatest seq, in force or not."""
+        query = select(TimerRow).where(TimerRow.label == label).order_by(col(TimerRow.seq).desc())
         with self._database.read() as session:
             row = session.exec(query).first()
             return None if row is None else timer_of(row)
@@ -127,14 +149,37 @@ class Timers:
         seq: int | None = None,
         ends_at: datetime | None = None,
     ) -> None:
-        """What a guard was seen to hold just now; a seq says that it was read back."""
+        """What a guard was seen to hold just now; `ends_at` says that it was read back.
+
+        Without a seq it holds an older timer than the one that was wanted.
+        """
         with self._database.write() as session:
             row = session.get(GuardRow, (label, name)) or GuardRow(label=label, name=name)
             row.state = state
-            if seq is not None:
-                row.seq_read, row.ends_at_read = seq, ends_at
-                row.read_back_at = self._clock.now()
+            if ends_at is not None:
+                row.seq_read = row.seq_read if seq is None else seq
+                row.ends_at_read, row.read_back_at = ends_at, self._clock.now()
             session.add(row)
+
+    def guard_ends_bill(self, label: str, name: str, ends_bill: bool) -> None:
+        """What was found out about a guard: whether the provider would hear it."""
+        with self._database.write() as session:
+            row = session.get(GuardRow, (label, name)) or GuardRow(label=label, name=name)
+            row.ends_bill = ends_bill
+            session.add(row)
+
+    def guards(self, states: Collection[str], name: str | None = None) -> list[GuardWord]:
+        """Those in one of these states, of every label; of one name, if it is given."""
+        query = select(GuardRow).where(col(GuardRow.state).in_(states))
+        if name is not None:
+            query = query.where(GuardRow.name == name)
+        with self._database.read() as session:
+            return [_word_of(row) for row in session.exec(query)]
+
+    def guards_of(self, label: str) -> list[GuardWord]:
+        query = select(GuardRow).where(GuardRow.label == label)
+        with self._database.read() as session:
+            return [_word_of(row) for row in session.exec(query)]
 
     def guard_state(self, label: str, name: str) -> str:
         with self._database.read() as session:
@@ -146,6 +191,18 @@ class Timers:
         with self._database.write() as session:
             if session.get(TimerRow, (timer.label, timer.seq)) is None:
                 add_timer(session, timer, TimerState.IN_FORCE)
+
+
+def _word_of(row: GuardRow) -> GuardWord:
+    return GuardWord(
+        label=row.label,
+        name=row.name,
+        state=row.state,
+        ends_bill=row.ends_bill,
+        seq_read=row.seq_read,
+        ends_at_read=row.ends_at_read,
+        read_back_at=row.read_back_at,
+    )
 
 
 def add_timer(session: Session, timer: Timer, state: str) -> None:

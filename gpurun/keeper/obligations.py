@@ -1,0 +1,123 @@
+"""What is owed to a provider's own timers, without a driver: completed, read back, removed.
+
+A box's timer at its provider is armed by its driver; what the driver could not finish is finished
+here, what is held is read again before the knowledge of it is old, and what is left over after the
+proof of death is removed.  None of it ever keeps a box alive or ends one.
+"""
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import timedelta
+
+from gpurun.clock import Clock
+from gpurun.errors import GpurunError
+from gpurun.guards import at_provider, disarm_all
+from gpurun.model import Attempt, AttemptState
+from gpurun.provider import Provisioner
+from gpurun.store import Journal
+from gpurun.store.timers import GuardWord
+
+log = logging.getLogger("gpurun.keeper")
+
+LOOK_EVERY_S = 10.0
+READ_EVERY = timedelta(minutes=10)  # known for 30
+LET_BE_S = 20.0  # a driver that is arming it is let be
+DISARM_EVERY_S = 60.0
+DISARM_FOR = timedelta(days=1)
+OWED = ("arming", "armed", "disarm_due")
+TENDED = (AttemptState.MADE, AttemptState.SEEN)
+
+
+@dataclass(slots=True)
+class _Owed:
+    """One guard that is not as it should be, since when it is known, on the boot clock."""
+
+    state: str
+    since_s: float
+    due_s: float
+    busy: bool = False
+
+
+class Obligations:
+    """`step` is called each tick and never waits."""
+
+    def __init__(
+        self, cloud_of: Callable[[str], Provisioner], clock: Clock, journal: Journal
+    ) -> None:
+        self._cloud_of = cloud_of
+        self._clock = clock
+        self._journal = journal
+        self._pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="owed")
+        self._owed: dict[tuple[str, str], _Owed] = {}
+        self._looked_s = float("-inf")
+
+    def working(self) -> bool:
+        return any(each.busy for each in list(self._owed.values()))
+
+    def step(self) -> None:
+        now_s = self._clock.boot_s()
+        if now_s - self._looked_s < LOOK_EVERY_S:
+            return
+        self._looked_s = now_s
+        words = {(word.label, word.name): word for word in self._journal.timers.guards(OWED)}
+        for key in set(self._owed) - set(words):
+            self._owed.pop(key, None)
+        attempts = self._journal.attempts.find([label for label, _ in words])
+        for key, word in words.items():
+            if key[0] in attempts:
+                self._consider(key, word, attempts[key[0]], now_s)
+
+    def _consider(
+        self, key: tuple[str, str], word: GuardWord, attempt: Attempt, now_s: float
+    ) -> None:
+        known = self._owed.get(key)
+        if known is None or known.state != word.state:
+            known = self._owed[key] = _Owed(word.state, now_s, now_s + LET_BE_S)
+        if known.busy or now_s < known.due_s:
+            return
+        now = self._clock.now()
+        if word.state == "disarm_due":
+            if attempt.gone_at is not None and now - attempt.gone_at < DISARM_FOR:
+                known.due_s = now_s + DISARM_EVERY_S
+                self._begin(known, attempt, self._disarm)
+        elif word.name == "provider" and attempt.state in TENDED and attempt.ending is None:
+            if word.state == "arming":
+                self._begin(known, attempt, self._arm)
+            elif word.read_back_at is None or now - word.read_back_at > READ_EVERY:
+                self._begin(known, attempt, self._read)
+
+    def _begin(self, owed: _Owed, attempt: Attempt, work: Callable[[Attempt], None]) -> None:
+        owed.busy = True
+        self._pool.submit(self._do, owed, attempt, work)
+
+    def _do(self, owed: _Owed, attempt: Attempt, work: Callable[[Attempt], None]) -> None:
+        try:
+            work(attempt)
+        except GpurunError as error:
+            log.error("the timer of %s at its provider: %s", attempt.label, error)
+        except Exception:  # the keeper lives; it is tried again
+            log.exception("the timer of %s at its provider failed", attempt.label)
+        finally:
+            owed.busy = False
+
+    def _arm(self, attempt: Attempt) -> None:
+        """For the newest timer, also one that its driver did not live to put in force: it is paid
+        for, and what holds it ends the box later than the others.
+        """
+        guard = at_provider(self._cloud_of(attempt.provider), attempt, self._journal)
+        timer = self._journal.timers.newest(attempt.label)
+        if guard is not None and timer is not None and (trouble := guard.arm(timer)):
+            log.error("the timer of %s at its provider: %s", attempt.label, trouble)
+
+    def _read(self, attempt: Attempt) -> None:
+        guard = at_provider(self._cloud_of(attempt.provider), attempt, self._journal)
+        timer = self._journal.timers.newest(attempt.label)
+        if guard is not None and timer is not None:
+            guard.read(timer)
+
+    def _disarm(self, attempt: Attempt) -> None:
+        cloud = self._cloud_of(attempt.provider)
+        if trouble := disarm_all(cloud, attempt, self._journal, self._clock):
+            log.error("a guard of %s is left over: %s", attempt.label, trouble)
