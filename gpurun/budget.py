@@ -131,8 +131,14 @@ def reserve(
 
 def check_possible(budget: Budget, usd_per_hour: Decimal, traits: Traits) -> None:
     """Whole setup, a minute of training, its grace and the fuse's margin must be payable."""
-    if _least_usd(budget, usd_per_hour, traits) > budget.max_usd:
+    if least_usd(budget, usd_per_hour, traits) > budget.max_usd:
         raise _impossible(budget, usd_per_hour, traits, Decimal(0))
+
+
+def least_usd(budget: Budget, usd_per_hour: Decimal, traits: Traits) -> Decimal:
+    """Whole setup, a minute of training, its grace, the fuse's margin and the billing tail."""
+    least_s = budget.setup_s + LEAST_RUN_S + budget.grace_s + FUSE_MARGIN_S + traits.tail_s
+    return cost(usd_per_hour, least_s)
 
 
 def check_price(offer: Offer, budget: Budget) -> None:
@@ -212,15 +218,10 @@ def _ceiling_at(
     return now + timedelta(microseconds=math.floor(longest_s * 1_000_000))
 
 
-def _least_usd(budget: Budget, usd_per_hour: Decimal, traits: Traits) -> Decimal:
-    least_s = budget.setup_s + LEAST_RUN_S + budget.grace_s + FUSE_MARGIN_S + traits.tail_s
-    return cost(usd_per_hour, least_s)
-
-
 def _impossible(
     budget: Budget, usd_per_hour: Decimal, traits: Traits, spent_usd: Decimal
 ) -> BudgetError:
-    least = _least_usd(budget, usd_per_hour, traits) + spent_usd
+    least = least_usd(budget, usd_per_hour, traits) + spent_usd
     return BudgetError(
         f"budget.max_usd is {_usd(budget.max_usd)}, but at ${usd_per_hour}/h the setup, one minute "
         f"of training, its grace and the end of the box may cost ${_usd(least)}. Raise max_usd "

@@ -14,7 +14,7 @@ from gpurun import budget as money
 from gpurun.clock import Clock
 from gpurun.errors import GpurunError, ProviderUnreachable
 from gpurun.model import Budget, Need, Offer
-from gpurun.provider import Traits
+from gpurun.provider import Provisioner
 from gpurun.wiring import provisioner
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Answer:
 
     provider: str
     offers: tuple[Offer, ...] = ()
-    traits: Traits | None = None
+    cloud: Provisioner | None = None
     trouble: GpurunError | None = None
     bug: Exception | None = None
 
@@ -82,11 +82,11 @@ def ask(
 
 
 def priced(answer: Answer, budget: Budget | None) -> list[Priced]:
-    if budget is None or answer.traits is None:
+    if budget is None or answer.cloud is None:
         return [Priced(offer) for offer in answer.offers]
     found = []
     for offer in answer.offers:
-        most = money.ceiling_of_plan(budget, offer.usd_per_hour, answer.traits)
+        most = money.ceiling_of_plan(budget, offer.usd_per_hour, answer.cloud.traits)
         found.append(Priced(offer, min(expected_usd(offer, budget), most), most))
     return found
 
@@ -103,7 +103,7 @@ def expected_usd(offer: Offer, budget: Budget) -> Decimal:
 def _ask(name: str, settings: "Settings", clock: Clock, wish_for: Callable[[str], Wish]) -> Answer:
     try:
         cloud = provisioner(name, settings, clock)
-        return Answer(name, tuple(cloud.offers(wish_for(name).need)), cloud.traits)
+        return Answer(name, tuple(cloud.offers(wish_for(name).need)), cloud)
     except GpurunError as error:
         return Answer(name, trouble=error)
     except Exception as error:  # carried to whoever asked

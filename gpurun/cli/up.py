@@ -23,6 +23,8 @@ from gpurun.cli.talk import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gpurun.cli.follow import Follower
     from gpurun.engine import Plan
     from gpurun.settings import Settings
@@ -32,7 +34,9 @@ AFTER_LAUNCH = ("train", "collect", "destroy")
 
 def up(
     recipe: Annotated[str, typer.Argument(help="Path of a recipe, or the name of a bundled one.")],
-    provider: Annotated[str | None, typer.Option(help="Where to rent.")] = None,
+    provider: Annotated[
+        str | None, typer.Option(help="Where to rent; `any`: where it is cheapest.")
+    ] = None,
     host: Annotated[
         str | None, typer.Option(metavar="USER@HOST:PORT", help="A machine of yours, over SSH.")
     ] = None,
@@ -173,25 +177,18 @@ def _plan(
     ask: bool,
 ) -> Plan:
     """The cheapest plan among the recipe's providers; mistakes are found before any is asked."""
-    from gpurun import engine
     from gpurun.clock import SystemClock
-    from gpurun.errors import GpurunError, UsageError
+    from gpurun.engine.plan import plan_among
+    from gpurun.errors import UsageError
     from gpurun.recipe import find, load, missing_secrets
-    from gpurun.wiring import kind, members, names
+    from gpurun.wiring import kind
 
     wanted = (
         [provider] if provider else load(ref, overrides=overrides, caps=settings.caps).providers
     )
-    chosen = names(settings) if "any" in wanted else []
-    chosen = chosen or [each for name in wanted for each in members(name, settings)]
-    if not chosen:
-        raise UsageError(
-            "provider ssh has no hosts: list them as ssh_hosts in the settings, or name one with "
-            "`--host user@host:port`"
-        )
     recipes = {
         name: load(ref, provider=kind(name), overrides=overrides, caps=settings.caps)
-        for name in chosen
+        for name in _asked(wanted, settings)
     }
     values = {**{name: "set" for name in settings.secrets}, **os.environ}
     for recipe in recipes.values():
@@ -202,24 +199,28 @@ def _plan(
             )
     if ask:
         need_consent("to rent, which may cost money,", yes=False)
-    plans, errors = [], []
-    for name, recipe in recipes.items():
-        try:
-            plans.append(
-                engine.plan(
-                    recipe,
-                    find(ref).absolute().parent,
-                    provider=name,
-                    offer_id=offer_id,
-                    settings=settings,
-                    clock=SystemClock(),
-                )
+    folder = find(ref).absolute().parent
+    return plan_among(recipes, folder, offer_id=offer_id, settings=settings, clock=SystemClock())
+
+
+def _asked(wanted: Sequence[str], settings: Settings) -> list[str]:
+    """`any` is every cloud with a key, every host and plugin: this machine only if it is named."""
+    from gpurun.errors import UsageError
+    from gpurun.wiring import members, names
+
+    everywhere = [each for each in names(settings) if each != "local"] if "any" in wanted else []
+    named = [each for name in wanted if name != "any" for each in members(name, settings)]
+    if not everywhere and not named:
+        if "any" in wanted:
+            raise UsageError(
+                "there is no provider to ask: store a key with `gpurun auth vast` or `gpurun auth "
+                "prime`, list hosts as ssh_hosts in the settings, or take `--provider local`"
             )
-        except GpurunError as error:
-            errors.append(error)
-    if not plans:
-        raise type(errors[0])("\n".join(dict.fromkeys(str(error) for error in errors)))
-    return min(plans, key=lambda plan: plan.offer.usd_per_hour)
+        raise UsageError(
+            "provider ssh has no hosts: list them as ssh_hosts in the settings, or name one with "
+            "`--host user@host:port`"
+        )
+    return list(dict.fromkeys([*everywhere, *named]))
 
 
 def _say_begun(run_id: str, as_json: bool) -> None:

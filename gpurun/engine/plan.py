@@ -1,16 +1,19 @@
 """What `up` would do, what it may cost at most, and what ends it; nothing is rented by it."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 
 from gpurun import budget as money
-from gpurun import bundle, push
+from gpurun import bundle, market, push
 from gpurun.bundle import Cargo
 from gpurun.clock import Clock, after
+from gpurun.engine import stakes
 from gpurun.engine.context import budget_of
 from gpurun.engine.rent import need_of
-from gpurun.errors import NoOffer, UsageError
+from gpurun.errors import BudgetError, GpurunError, NoOffer, ProviderError, UsageError
+from gpurun.market import Wish
 from gpurun.model import Offer
 from gpurun.phases import ORDER, PHASES, Facts
 from gpurun.places import Places
@@ -18,9 +21,9 @@ from gpurun.provider import Provisioner
 from gpurun.recipe import Recipe
 from gpurun.settings import Settings
 from gpurun.trust import require_room
-from gpurun.wiring import provisioner
 
 MOST_ENV_BYTES = 64 * 1024
+ASK_WITHIN_S = 20.0
 
 # Phases that the engine performs itself, in words, for `--dry-run`.
 IN_WORDS = {
@@ -34,6 +37,14 @@ IN_WORDS = {
 
 
 @dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """A provider that was asked, or would have been, and why nothing is rented there."""
+
+    provider: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """One purchase as it would be made now."""
 
@@ -44,14 +55,19 @@ class Plan:
     offer: Offer
     others: tuple[Offer, ...]
     offer_id: str | None  # asked for by name
+    expected_usd: Decimal
     ceiling_usd: Decimal
+    credit_usd: Decimal | None
     setup_s: float
     run_s: float
     shortened_by_money: bool
     guards: tuple[str, ...]
+    money_guards: int  # how many of them can end the bill
     worst_case: str
+    remarks: tuple[str, ...]
     steps: tuple[tuple[str, tuple[str, ...]], ...]
     cargo: Cargo
+    elsewhere: tuple[Elsewhere, ...] = ()
 
 
 def plan(
@@ -64,44 +80,132 @@ def plan(
     clock: Clock,
 ) -> Plan:
     """Raises NoOffer, BudgetError, UsageError or ProviderError before anything is written."""
+    return plan_among(
+        {provider: recipe}, recipe_dir, offer_id=offer_id, settings=settings, clock=clock
+    )
+
+
+def plan_among(
+    recipes: Mapping[str, Recipe],
+    recipe_dir: Path,
+    *,
+    offer_id: str | None,
+    settings: Settings,
+    clock: Clock,
+) -> Plan:
+    """Where the run is expected to cost least, of these providers, each with its own recipe.
+
+    All are asked at once.  One that does not answer, or where the price, the guards or the credit
+    forbid it, is passed over; if that is all of them, the error says why for each.
+    """
     require_room(Places(settings.state_dir))
-    refuse_what_is_not_built(recipe)
-    cloud = provisioner(provider, settings, clock)
-    budget = budget_of(recipe)
-    offers = [o for o in cloud.offers(need_of(recipe)) if offer_id in (None, o.id)]
-    if not offers:
-        raise NoOffer(_nothing_fits(recipe, provider, offer_id))
-    offer = offers[0]
+    for recipe in recipes.values():
+        refuse_what_is_not_built(recipe)
+    wishes = {name: Wish(need_of(one), budget_of(one)) for name, one in recipes.items()}
+    refused: dict[str, GpurunError] = {}
+    found: list[Candidate] = []
+    for answer in market.ask(list(recipes), settings, clock, wishes.__getitem__, ASK_WITHIN_S):
+        offers = tuple(offer for offer in answer.offers if offer_id in (None, offer.id))
+        if answer.cloud is None:
+            assert answer.trouble is not None
+            refused[answer.provider] = answer.trouble
+        elif not offers:
+            recipe = recipes[answer.provider]
+            refused[answer.provider] = NoOffer(_nothing_fits(recipe, answer.provider, offer_id))
+        else:
+            found.append(Candidate(answer.provider, answer.cloud, offers))
+    if offer_id and len(found) > 1:
+        names = " and ".join(one.provider for one in found)
+        raise UsageError(f"{names} have an offer {offer_id}: say which with --provider")
+    chosen: Plan | None = None
+    dearer = []
+    for one in sorted(found, key=lambda one: one.expected_usd(recipes[one.provider])):
+        recipe = recipes[one.provider]
+        if chosen is not None:
+            dearer.append(Elsewhere(one.provider, one.is_dearer(recipe)))
+            continue
+        try:
+            chosen = _plan_at(one, recipe, recipe_dir, offer_id, settings, clock)
+        except GpurunError as error:
+            refused[one.provider] = error
+    if chosen is None:
+        raise _none(list(refused.values()))
+    passed_over = (Elsewhere(name, str(error)) for name, error in refused.items())
+    return replace(chosen, elsewhere=(*dearer, *passed_over))
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A provider that has something to rent: the cheapest first, never none."""
+
+    provider: str
+    cloud: Provisioner
+    offers: tuple[Offer, ...]
+
+    def expected_usd(self, recipe: Recipe) -> Decimal:
+        return market.expected_usd(self.offers[0], budget_of(recipe))
+
+    def is_dearer(self, recipe: Recipe) -> str:
+        offer = self.offers[0]
+        what = f"{offer.gpu_count}x {offer.gpu}" if offer.gpu else "no GPU"
+        return (
+            f"dearer: {what} at ${offer.usd_per_hour}/h, ${self.expected_usd(recipe):.2f} expected "
+            f"(offer {offer.id})"
+        )
+
+
+def _plan_at(
+    candidate: Candidate,
+    recipe: Recipe,
+    recipe_dir: Path,
+    offer_id: str | None,
+    settings: Settings,
+    clock: Clock,
+) -> Plan:
+    cloud, offer, budget = candidate.cloud, candidate.offers[0], budget_of(recipe)
     money.check_price(offer, budget)
     money.check_possible(budget, offer.usd_per_hour, cloud.traits)
-    _require_guards(cloud, offer, settings)
-    cargo = bundle.cargo(recipe, recipe_dir)
     began = clock.now()
+    setup = money.setup_timer(began, budget, offer.usd_per_hour, cloud.traits)
     armed = after(began, budget.setup_s)
-    run = money.run_timer(
-        armed,
-        budget,
-        offer.usd_per_hour,
-        money.cost(offer.usd_per_hour, budget.setup_s),
-        cloud.traits,
-    )
+    spent = money.cost(offer.usd_per_hour, budget.setup_s)
+    run = money.run_timer(armed, budget, offer.usd_per_hour, spent, cloud.traits)
+    ceiling_usd = money.ceiling_usd(offer.usd_per_hour, began, run, cloud.traits)
+    # The credit first: what it is becomes part of the worst case.
+    credit = stakes.credit(cloud, budget, offer.usd_per_hour, ceiling_usd)
+    worst = stakes.worst_case(cloud, offer, setup)
+    stakes.require_guards(cloud, offer, worst, settings)
+    cargo = bundle.cargo(recipe, recipe_dir)
     return Plan(
         recipe=recipe,
         recipe_dir=recipe_dir,
-        provider=provider,
+        provider=candidate.provider,
         account_id=cloud.account(),
         offer=offer,
-        others=tuple(offers[1:3]),
+        others=candidate.offers[1:3],
         offer_id=offer_id,
-        ceiling_usd=money.ceiling_usd(offer.usd_per_hour, began, run, cloud.traits),
+        expected_usd=min(candidate.expected_usd(recipe), ceiling_usd),
+        ceiling_usd=ceiling_usd,
+        credit_usd=credit.usd,
         setup_s=budget.setup_s,
         run_s=(run.fires_at - armed).total_seconds(),
         shortened_by_money=run.shortened_by_money,
-        guards=_guards(cloud),
-        worst_case=_worst_case(cloud, offer),
+        guards=stakes.guards(cloud, setup),
+        money_guards=stakes.money_guards(cloud),
+        worst_case=worst,
+        remarks=tuple(filter(None, (credit.remark, _idle_gpus(recipe, offer)))),
         steps=_steps(recipe, cargo.digest, settings),
         cargo=cargo,
     )
+
+
+def _none(errors: Sequence[GpurunError]) -> GpurunError:
+    """One error for all: what the user can change comes before what nobody can."""
+    if len(errors) == 1:
+        return errors[0]
+    kinds = (BudgetError, UsageError, ProviderError, NoOffer)
+    worst = next(error for kind in kinds for error in errors if isinstance(error, kind))
+    return type(worst)("\n".join(dict.fromkeys(str(error) for error in errors)))
 
 
 def _nothing_fits(recipe: Recipe, provider: str, offer_id: str | None) -> str:
@@ -112,6 +216,15 @@ def _nothing_fits(recipe: Recipe, provider: str, offer_id: str | None) -> str:
     return (
         f"{provider} offers nothing for {wanted} with {need.disk_gb} GB of disk. "
         "Change `need`, or try another --provider."
+    )
+
+
+def _idle_gpus(recipe: Recipe, offer: Offer) -> str:
+    if recipe.setup.device != "cpu" or offer.gpu is None:
+        return ""
+    return (
+        f"setup.device is cpu: {offer.gpu_count}x {offer.gpu} are paid for, and whether torch sees "
+        "them is not looked at"
     )
 
 
@@ -134,27 +247,6 @@ def refuse_what_is_not_built(recipe: Recipe) -> None:
             f"the env of recipe {recipe.name} has {size} characters, at most {MOST_ENV_BYTES} fit "
             "in a command: put what is large into a file of `ship`"
         )
-
-
-def _require_guards(cloud: Provisioner, offer: Offer, settings: Settings) -> None:
-    """A purchase that only the keeper can end needs an explicit yes."""
-    able = 2 if cloud.traits.fuse_ends_bill else 1
-    if able < settings.min_guards and not (able == 1 and settings.accept_one_guard):
-        raise UsageError(
-            f"{able} guard could end the bill of {cloud.name} offer {offer.id}, min_guards is "
-            f"{settings.min_guards}: nothing was rented. {_worst_case(cloud, offer)} If you accept "
-            "that: `gpurun up ... --accept-one-guard`."
-        )
-
-
-def _guards(cloud: Provisioner) -> tuple[str, ...]:
-    fuse = "ends the box" if cloud.traits.fuse_ends_bill else "ends the processes, not the bill"
-    return ("keeper: this machine's daemon, ends the box at the timer", f"fuse: {fuse}")
-
-
-def _worst_case(cloud: Provisioner, offer: Offer) -> str:
-    bill = "" if cloud.traits.fuse_ends_bill else f" (${offer.usd_per_hour}/h)"
-    return f"If this machine dies now{bill}: {cloud.traits.if_lost}"
 
 
 def _steps(

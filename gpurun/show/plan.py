@@ -17,14 +17,18 @@ def plan_text(plan: Plan, *, steps: bool) -> str:
     budget = plan.recipe.budget
     lines = [
         f"{plan.recipe.name} on {offer_words(plan.offer)}",
+        f"  expected  {money(plan.expected_usd)}",
         f"  at most   {money(plan.ceiling_usd)} of budget.max_usd {money(budget.max_usd)}",
         f"  setup     up to {duration(plan.setup_s)}, then training up to {duration(plan.run_s)}"
         + (" (shortened: the money ends there)" if plan.shortened_by_money else ""),
         f"  ships     {len(plan.cargo.files)} files, {size(plan.cargo.total_bytes)}",
+        *(() if plan.credit_usd is None else (f"  credit    {money(plan.credit_usd)}",)),
         *(f"  guard     {guard}" for guard in plan.guards),
         f"  if lost   {plan.worst_case}",
         *(f"  results   {text}" for text in for_plan(plan.provider, plan.recipe.collect_to)),
+        *(f"  note      {remark}" for remark in plan.remarks),
         *(f"  or        {offer_words(other)}" for other in plan.others),
+        *(f"  not       {each.provider}: {each.why}" for each in plan.elsewhere),
     ]
     if steps:
         for phase, texts in plan.steps:
@@ -38,15 +42,19 @@ def plan_document(plan: Plan) -> dict[str, Any]:
     return {
         "recipe": plan.recipe.name,
         "provider": plan.provider,
-        "offer": offer_document(plan.offer, None),
+        "offer": offer_document(plan.offer, None, plan.expected_usd),
         "others": [offer_document(other, None) for other in plan.others],
         "ceiling_usd": f"{plan.ceiling_usd:.2f}",
         "budget_usd": f"{plan.recipe.budget.max_usd:.2f}",
+        "credit_usd": None if plan.credit_usd is None else f"{plan.credit_usd:.2f}",
         "setup_s": plan.setup_s,
         "run_s": plan.run_s,
         "shortened_by_money": plan.shortened_by_money,
         "guards": list(plan.guards),
+        "money_guards": plan.money_guards,
         "worst_case": plan.worst_case,
+        "remarks": list(plan.remarks),
+        "elsewhere": [{"provider": each.provider, "why": each.why} for each in plan.elsewhere],
         "ship_files": len(plan.cargo.files),
         "ship_bytes": plan.cargo.total_bytes,
         "bundle_sha256": plan.cargo.digest,
