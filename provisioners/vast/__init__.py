@@ -124,7 +124,7 @@ class Vast:
         return account.credit_usd(self._wire)
 
     def remarks(self) -> list[Remark]:
-        return account.remarks(self._wire)
+        return account.remarks(self._wire, self._public_keys, self._clock.now())
 
     def ssh_keys(self) -> list[str]:
         return account.ssh_keys(self._wire)

@@ -6,7 +6,7 @@ charges want both bounds of their days, and a day is there once it is over (UTC)
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -17,6 +17,7 @@ from provisioners.vast.wire import V0, V1, Wire, money
 
 BACK = timedelta(days=60)
 PAGE, PAGES_MOST = 100, 100
+_REGISTER = "`gpurun auth vast --ssh-key ~/.ssh/id_ed25519.pub` lets it in on all others too"
 READS = (
     ("the list of instances", f"{V1}/instances/"),
     ("the list of scheduled jobs", f"{V0}/commands/schedule_job/"),
@@ -34,20 +35,30 @@ def credit_usd(wire: Wire) -> Decimal | None:
     return money(user(wire).get("credit"))
 
 
-def remarks(wire: Wire) -> list[Remark]:
-    """What the key may read, tried, and a card that pays unasked; writing cannot be tried."""
+def remarks(wire: Wire, ours: Sequence[str], now: datetime) -> list[Remark]:
+    """What the key may read, tried, who is let in, and a card that pays unasked.
+
+    Writing cannot be tried without doing it.
+    """
     try:
         who = user(wire)
     except ProviderError as error:
         return [Remark("key", str(error), ok=False)]
-    found = [Remark("key", f"account {who['id']}")]
+    found = []
     for what, path in READS:
         try:
             wire.get(what, path)
         except ProviderError as error:
             found.append(Remark(what, str(error), ok=False))
+    try:
+        _page(wire, now, "")
+    except ProviderError as error:
+        found.append(Remark("the charges", f"bills stay as reckoned from the rate: {error}"))
+    if not found:
+        found = [Remark("permissions", "reads all that a run needs; writing cannot be tried")]
+    found.append(_ssh_key(wire, ours))
     if refill := _refill(who):
-        found.append(Remark("credit", refill))
+        found.append(Remark("autobilling", refill))
     return found
 
 
@@ -72,14 +83,10 @@ def register_ssh_key(wire: Wire, public_key: str) -> None:
 
 def billed_usd(wire: Wire, instance_id: str, now: datetime) -> Decimal | None:
     """Of the days that are over; None while none of them lists it."""
-    days = json.dumps({"day": {"gte": int((now - BACK).timestamp()), "lte": int(now.timestamp())}})
     found: list[Decimal] = []
     token = ""
     for _ in range(PAGES_MOST):
-        query = {"select_filters": days, "limit": str(PAGE), "format": "table"}
-        page = wire.get(
-            "the charges", f"{V0}/charges/", **query | ({"after_token": token} if token else {})
-        ).fields
+        page = _page(wire, now, token)
         rows = page.get("results")
         if not isinstance(rows, list):
             raise ProviderError("vast: no list in the answer to the charges")
@@ -88,6 +95,31 @@ def billed_usd(wire: Wire, instance_id: str, now: datetime) -> Decimal | None:
         if not token:
             return sum(found, Decimal(0)) if found else None
     raise ProviderError("vast: the charges do not end")
+
+
+def _page(wire: Wire, now: datetime, token: str) -> Mapping[str, Any]:
+    """Of the charges; the token of the page before names the next one."""
+    days = json.dumps({"day": {"gte": int((now - BACK).timestamp()), "lte": int(now.timestamp())}})
+    query = {"select_filters": days, "limit": str(PAGE), "format": "table"}
+    more = {"after_token": token} if token else {}
+    return wire.get("the charges", f"{V0}/charges/", **query, **more).fields
+
+
+def _ssh_key(wire: Wire, ours: Sequence[str]) -> Remark:
+    """Each box is told the keys of this machine as it is rented, registered or not."""
+    try:
+        registered = {tuple(key.split()[:2]) for key in ssh_keys(wire)}
+    except ProviderError as error:
+        return Remark("SSH key", f"whether one is registered is not known: {error}", bool(ours))
+    if any(tuple(key.split()[:2]) in registered for key in ours):
+        return Remark("SSH key", "one of this machine's is registered")
+    if ours:
+        says = f"none of this machine's is registered. Boxes of gpurun let them in; {_REGISTER}"
+        return Remark("SSH key", says)
+    if registered:
+        return Remark("SSH key", f"{len(registered)} registered, none of them in ~/.ssh here")
+    says = "none is registered, and none in ~/.ssh here: make one with `ssh-keygen -t ed25519`"
+    return Remark("SSH key", says, ok=False)
 
 
 def _charge(row: Any, instance_id: str) -> Decimal | None:

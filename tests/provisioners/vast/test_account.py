@@ -37,9 +37,11 @@ def test_the_credit_is_exact_dollars(vast: Vast) -> None:
 
 
 def test_a_good_key_is_remarked_as_one(vast: Vast) -> None:
-    (only,) = vast.remarks()
-    assert only.ok
-    assert only.says.startswith("account ")
+    vast.register_ssh_key("laptop", KEY)
+    assert [(each.what, each.ok) for each in vast.remarks()] == [
+        ("permissions", True),
+        ("SSH key", True),
+    ]
 
 
 def test_a_wrong_key_says_what_to_run(market: Cloud) -> None:
@@ -50,6 +52,7 @@ def test_a_wrong_key_says_what_to_run(market: Cloud) -> None:
 
 
 def test_a_key_without_a_scope_says_which(market: Cloud, vast: Vast) -> None:
+    vast.register_ssh_key("laptop", KEY)
     market.fault("key_scopes", scopes="misc, user_read")
     wrong = [remark for remark in vast.remarks() if not remark.ok]
     assert [remark.what for remark in wrong] == [
@@ -57,3 +60,31 @@ def test_a_key_without_a_scope_says_which(market: Cloud, vast: Vast) -> None:
         "the list of scheduled jobs",
     ]
     assert "lacks the scope instance_read" in wrong[0].says
+
+
+def test_a_key_that_may_not_read_the_bill_rents_all_the_same(market: Cloud, vast: Vast) -> None:
+    market.fault("key_scopes", scopes="misc, user_read, instance_read, instance_write")
+    said = {each.what: each for each in vast.remarks()}
+    assert said["the charges"].ok
+    assert "bills stay as reckoned" in said["the charges"].says
+
+
+def test_who_is_let_in_on_a_box_is_told(market: Cloud, vast: Vast) -> None:
+    def said(cloud: Vast) -> tuple[str, bool]:
+        return next((r.says, r.ok) for r in cloud.remarks() if r.what == "SSH key")
+
+    here = adapter(market, public_keys=(KEY,))
+    assert said(vast) == (
+        "none is registered, and none in ~/.ssh here: make one with `ssh-keygen -t ed25519`",
+        False,
+    )
+    assert "`gpurun auth vast --ssh-key" in said(here)[0] and said(here)[1]
+    vast.register_ssh_key("laptop", KEY.replace("somebody@somewhere", "me"))
+    assert said(here) == ("one of this machine's is registered", True)
+    assert said(vast) == ("1 registered, none of them in ~/.ssh here", True)
+
+
+def test_a_card_that_pays_unasked_is_remarked(market: Cloud, vast: Vast) -> None:
+    market.fault("autobilling", below_usd=25)
+    [card] = [each for each in vast.remarks() if each.what == "autobilling"]
+    assert "below $25" in card.says and "no cap" in card.says
