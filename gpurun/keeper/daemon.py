@@ -19,6 +19,7 @@ from gpurun.keeper.drivers import Drivers
 from gpurun.keeper.lists import Lists
 from gpurun.keeper.obligations import Obligations
 from gpurun.keeper.rounds import Rounds
+from gpurun.keeper.settling import Settling
 from gpurun.keeper.watches import Watches
 from gpurun.model import SETTLED, AttemptState, Ending, Run
 from gpurun.outcome import conclude
@@ -66,6 +67,7 @@ class Keeper:
         self._drivers = Drivers(places, clock)
         self._rounds = Rounds(cloud_of, clock, self._record_round)
         self._lists = Lists(cloud_of, clock, journal)
+        self._settling = Settling(cloud_of, clock, journal)
         self._obligations = Obligations(cloud_of, clock, journal)
         self._watches = Watches(places, settings, clock, journal, blackbox, cloud_of, self._drivers)
         self._ending_since_s: dict[str, float] = {}
@@ -86,6 +88,7 @@ class Keeper:
             for charge in charges:
                 self._alone(partial(self._serve, charge))
             self._lists.step({run.provider for run in runs} | self._watched())
+            self._alone(self._settling.step)
             self._expire(charges)
             self._alone(self._obligations.step)
             self._alone(partial(self._watches.step, runs))
@@ -96,7 +99,7 @@ class Keeper:
 
     def working(self) -> bool:
         """Whether something that a tick started is still under way."""
-        parts = (self._rounds, self._lists, self._obligations, self._watches)
+        parts = (self._rounds, self._lists, self._settling, self._obligations, self._watches)
         return any(part.working() for part in parts)
 
     def _nothing_new(self) -> bool:
