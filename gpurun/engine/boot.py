@@ -1,6 +1,7 @@
 """Phase boot: the box is there, and a command really runs on it."""
 
 import math
+from collections.abc import Callable
 
 from gpurun.engine.context import Context
 from gpurun.errors import PhaseFailed, ProviderError, ProviderUnreachable
@@ -15,7 +16,7 @@ MOST_S = 1200.0
 UNSEEN_S, UNSEEN_MOST = 5.0, 3  # a row may lag
 
 
-def boot(ctx: Context, attempt: Attempt, line: Shell) -> None:
+def boot(ctx: Context, attempt: Attempt, reach: Callable[[], Shell]) -> None:
     """Wait for it, for a share of the setup's time.  PhaseFailed: another box may do better."""
     assert attempt.instance_id is not None
     unseen, by_s = 0, _by_s(ctx, attempt)
@@ -30,10 +31,8 @@ def boot(ctx: Context, attempt: Attempt, line: Shell) -> None:
             raise ProviderError(f"{attempt.label} vanished while it was booting")
         if row is not None and row.state is InstanceState.STOPPED:
             raise PhaseFailed(f"{attempt.label} stopped by itself while booting{_said(row)}")
-        if row is not None and row.state is InstanceState.RUNNING:
-            if _answers(line):
-                return
-            _stop_if_in_vain(line)
+        if row is not None and row.state is InstanceState.RUNNING and _answers(reach):
+            return
         if ctx.clock.boot_s() > by_s:
             shown = row.state.value if row else "not shown"
             raise PhaseFailed(
@@ -55,9 +54,16 @@ def _by_s(ctx: Context, attempt: Attempt) -> float:
     return ctx.clock.boot_s() + min(SHARE * ctx.budget.setup_s, MOST_S) - passed_s
 
 
-def _answers(line: Shell) -> bool:
+def _answers(reach: Callable[[], Shell]) -> bool:
+    try:
+        line = reach()
+    except ProviderError:  # it cannot tell yet where the box answers
+        return False
     result = line.run(f"echo {MARKER}", timeout_s=15)
-    return result.ok and MARKER in result.output
+    if result.ok and MARKER in result.output:
+        return True
+    _stop_if_in_vain(line)
+    return False
 
 
 def _stop_if_in_vain(line: Shell) -> None:

@@ -3,6 +3,7 @@
 import fnmatch
 import hashlib
 from collections.abc import Callable, Sequence
+from functools import cached_property
 
 from gpurun import push, ship, snapshot, wheels
 from gpurun.engine import accept, boxfiles, detached, steps
@@ -27,7 +28,7 @@ from gpurun.provider import OverSsh
 from gpurun.reach import shell_of
 from gpurun.recipe import missing_secrets
 from gpurun.rsync import Rsync
-from gpurun.shell import TIMED_OUT, UNKNOWN_OUTCOME, Result
+from gpurun.shell import TIMED_OUT, UNKNOWN_OUTCOME, Result, Shell
 from gpurun.timers import ends_in_s, fires_in_s
 
 LAST_LINES = 10
@@ -40,14 +41,24 @@ class Box:
     """One rented box, as the driver works with it."""
 
     def __init__(self, ctx: Context, attempt: Attempt, log: Callable[[str], None]) -> None:
-        assert attempt.instance_id is not None
         self._ctx = ctx
         self.attempt = attempt
         self._log = log
         self._hardware: Hardware | None = None
-        self.line = shell_of(ctx.cloud, attempt.instance_id, ctx.places)
-        self.shell = SteadyShell(
-            self.line, ctx.cloud, attempt.instance_id, ctx.clock, self._patience_s
+
+    @cached_property
+    def line(self) -> Shell:
+        """ProviderError while the provider cannot tell yet where the box answers."""
+        assert self.attempt.instance_id is not None
+        return shell_of(self._ctx.cloud, self.attempt.instance_id, self._ctx.places)
+
+    @cached_property
+    def shell(self) -> SteadyShell:
+        """The same, for what may be sent twice."""
+        assert self.attempt.instance_id is not None
+        ctx = self._ctx
+        return SteadyShell(
+            self.line, ctx.cloud, self.attempt.instance_id, ctx.clock, self._patience_s
         )
 
     @property

@@ -205,7 +205,7 @@ class Driver:
         ctx = self._ctx
         match phase:
             case "boot":
-                boot(ctx, attempt, box.line)
+                boot(ctx, attempt, lambda: box.line)
                 guarding.first_contact(ctx, attempt, box.shell, self._say)
             case "accept":
                 box.accept()

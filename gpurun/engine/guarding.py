@@ -58,7 +58,7 @@ def first_contact(ctx: Context, attempt: Attempt, shell: Shell, say: Callable[[s
         return
     if fuse := others(ctx, attempt, shell).fuse:
         fuse.arm(timer, last_words())
-        if not fuse.rehearse():
+        if ctx.cloud.traits.fuse_ends_bill and not fuse.rehearse():
             say(f"the fuse is not heard by {ctx.cloud.name}: it ends the processes, not the bill")
     _require_enough(ctx, attempt)
 

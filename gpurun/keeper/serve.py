@@ -40,7 +40,8 @@ def serve(clock: Clock | None = None) -> int:
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
     )
-    logging.getLogger("apscheduler").setLevel(logging.WARNING)
+    for chatty in ("apscheduler", "httpx"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
     places = Places.here().ensure()
     try:
         with hold(places.keeper_lock):
