@@ -92,6 +92,7 @@ def plan_among(
     offer_id: str | None,
     settings: Settings,
     clock: Clock,
+    within_s: float = ASK_WITHIN_S,
 ) -> Plan:
     """Where the run is expected to cost least, of these providers, each with its own recipe.
 
@@ -104,7 +105,7 @@ def plan_among(
     wishes = {name: Wish(need_of(one), budget_of(one)) for name, one in recipes.items()}
     refused: dict[str, GpurunError] = {}
     found: list[Candidate] = []
-    for answer in market.ask(list(recipes), settings, clock, wishes.__getitem__, ASK_WITHIN_S):
+    for answer in market.ask(list(recipes), settings, clock, wishes.__getitem__, within_s):
         offers = tuple(offer for offer in answer.offers if offer_id in (None, offer.id))
         if answer.cloud is None:
             assert answer.trouble is not None

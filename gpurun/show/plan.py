@@ -10,6 +10,7 @@ from gpurun.show.text import duration, money, size
 
 if TYPE_CHECKING:
     from gpurun.engine import Plan
+    from gpurun.engine.plan import Elsewhere
     from gpurun.model import Offer
 
 
@@ -28,7 +29,7 @@ def plan_text(plan: Plan, *, steps: bool) -> str:
         *(f"  results   {text}" for text in for_plan(plan.provider, plan.recipe.collect_to)),
         *(f"  note      {remark}" for remark in plan.remarks),
         *(f"  or        {offer_words(other)}" for other in plan.others),
-        *(f"  not       {each.provider}: {each.why}" for each in plan.elsewhere),
+        *(f"  elsewhere {_named(each)}" for each in plan.elsewhere),
     ]
     if steps:
         for phase, texts in plan.steps:
@@ -68,3 +69,8 @@ def offer_words(offer: Offer) -> str:
     return (
         f"{offer.provider} {offer.id}: {what}, {offer.disk_gb} GB{place}, ${offer.usd_per_hour}/h"
     )
+
+
+def _named(each: Elsewhere) -> str:
+    """Most errors begin with whose they are."""
+    return each.why if each.why.startswith(each.provider) else f"{each.provider}: {each.why}"
