@@ -216,7 +216,8 @@ def _round(
     found = row is not None and row.state is not InstanceState.GONE
     evidence = evidence.plus(Lookup(account, began_s, found))
     if found or instance_id in ids:  # the word of a DELETE is not believed: ask again
-        return replace(evidence, acked_s=None), Verdict(False, "it is still there")
+        state = f", {row.state.value}" if row is not None and found else ""
+        return replace(evidence, acked_s=None), Verdict(False, f"it is still there{state}")
     return evidence, of_death(evidence, cloud.traits.proof_gap_s)
 
 
