@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gpurun import show
-from gpurun.budget import setup_timer
+from gpurun.budget import Deadlines, setup_timer
 from gpurun.clock import SystemClock
 from gpurun.engine import stakes
 from gpurun.engine.plan import ASK_WITHIN_S, Candidate, Plan, plan_among
@@ -225,6 +225,17 @@ def test_a_key_for_the_box_is_a_second_guard(buyer: Buyer) -> None:
     plan = replace(buyer, settings=found).plan("prime")
     assert plan.money_guards == 2
     assert "until gpurun has reached the box, nothing else can end it" in plan.worst_case
+    assert "the key for the box must last until" in plan.remarks[0]
+
+
+def test_a_key_for_the_box_must_outlast_the_fuse_by_an_hour(buyer: Buyer) -> None:
+    at = datetime(2026, 12, 31, 22, 55, tzinfo=UTC)
+    keys = {"prime": "pit_made_for_the_box_1234"}
+    found = Settings(keys=buyer.settings.keys, box_keys=keys)
+    keyed, plain = (provisioner("prime", each, SystemClock()) for each in (found, buyer.settings))
+    ends = Deadlines(at, at + timedelta(minutes=5), at)
+    assert "until Jan 01 00:02 UTC" in stakes.key_remark(keyed, ends)
+    assert stakes.key_remark(plain, ends) == ""
 
 
 # What can be spent.

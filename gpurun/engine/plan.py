@@ -194,7 +194,9 @@ def _plan_at(
         guards=stakes.guards(cloud, setup),
         money_guards=stakes.money_guards(cloud),
         worst_case=worst,
-        remarks=tuple(filter(None, (credit.remark, _idle_gpus(recipe, offer)))),
+        remarks=tuple(
+            filter(None, (credit.remark, stakes.key_remark(cloud, run), _idle_gpus(recipe, offer)))
+        ),
         steps=_steps(recipe, cargo.digest, settings),
         cargo=cargo,
     )

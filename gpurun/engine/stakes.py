@@ -10,10 +10,11 @@ from gpurun.budget import Deadlines
 from gpurun.clock import after
 from gpurun.errors import BudgetError, ProviderError, UsageError
 from gpurun.model import Budget, Offer
-from gpurun.provider import KeepsTimers, Prepaid, Provisioner
+from gpurun.provider import KeepsTimers, KeyOnBox, Prepaid, Provisioner
 from gpurun.settings import Settings
 
 SCHEDULER_LATE_S = 60.0
+KEY_SPARE_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,16 @@ def credit(
             f"cost: {cloud.name} may end the box before its timer does",
         )
     return Credit(usd)
+
+
+def key_remark(cloud: Provisioner, run: Deadlines) -> str:
+    """When a key on the box may expire, which no provider tells; empty where there is none."""
+    if not isinstance(cloud, KeyOnBox) or not cloud.box_key():
+        return ""
+    return (
+        f"the key for the box must last until {_hour(after(run.fuse_at, KEY_SPARE_S))}, an hour "
+        "after the fuse could need it; a run that is extended needs it longer"
+    )
 
 
 def _longest_s(cloud: KeepsTimers, ends_at: datetime) -> float:
