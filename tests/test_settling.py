@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpurun import show
+from gpurun.clock import SystemClock
 from gpurun.keeper import settling as module
 from gpurun.keeper.settling import asked_from, settle_run
 from gpurun.model import AttemptState
@@ -408,6 +409,8 @@ def test_a_report_is_shown_whether_or_not_the_provider_answers(
             key_of(run, monkeypatch)
             run.market.fault("down", how=how)
         before = run.shown_usd()
+        began_s = SystemClock().boot_s()
         settle_run(run.story.run_id, Settings(), within_s=0.5)
+        assert SystemClock().boot_s() - began_s < 10  # a provider that hangs does so for minutes
         assert run.shown_usd() == before
         run.market.clear()

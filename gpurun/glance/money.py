@@ -37,7 +37,7 @@ def held_usd(parts: Parts) -> dict[str, Decimal]:
 def settled_at(parts: Parts, attempt: Row) -> datetime | None:
     """When the provider's own charge was last booked; None while that is still to come."""
     gone_at = instant(attempt.get("gone_at"))
-    if gone_at is None or attempt.get("state") != AttemptState.GONE:
+    if gone_at is None:
         return None
     booked = [
         at

@@ -235,7 +235,7 @@ def _bill(session: Session, box: InstanceRow) -> Bill | None:
 
 def _settled_at(session: Session, box: InstanceRow) -> datetime | None:
     """When its charge was last booked; None while it is not known, and once it is back."""
-    if box.state != AttemptState.GONE or box.gone_at is None:
+    if box.gone_at is None:
         return None
     settled = _of_label(box, ["settle"]).where(LedgerRow.at >= box.gone_at)
     last = session.exec(settled.order_by(col(LedgerRow.id).desc()).limit(1)).first()
