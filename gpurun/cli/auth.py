@@ -66,13 +66,30 @@ def auth(
         tell(f"the key of {provider} is in {path}")
     if account is not None:
         tell(f"it is the key of account {account}; `gpurun doctor` says what it may do")
+        for line in _lacks(cloud):
+            tell(line)
     if public:
         tell(f"{ssh_key} is let in on new boxes of {provider}")
 
 
+def _lacks(cloud: Provisioner) -> list[str]:
+    """What stands in the way of renting with this key; nothing where that cannot be asked."""
+    from gpurun.errors import ProviderError
+    from gpurun.provider import Examined
+
+    try:
+        found = cloud.remarks() if isinstance(cloud, Examined) else []
+    except ProviderError:
+        return []
+    return [f"WANT  {remark.what}: {remark.says}" for remark in found if not remark.ok]
+
+
 def _read_key(provider: str) -> str:
     if at_terminal():
-        key = getpass.getpass(f"API key of {provider} (not shown): ").strip()
+        try:
+            key = getpass.getpass(f"API key of {provider} (not shown): ").strip()
+        except EOFError:
+            key = ""
     else:
         key = sys.stdin.readline().strip()
     if not key or not key.isascii() or not key.isprintable() or " " in key:
