@@ -159,13 +159,15 @@ def _refreshed(document: dict[str, Any]) -> dict[str, Any]:
     from gpurun import engine, holdings, settings
     from gpurun.cli.health import trouble_documents
     from gpurun.clock import SystemClock
+    from gpurun.glance.money import rate_text
     from gpurun.glance.rows import iso
 
     survey = engine.orphans(settings.load(), SystemClock())
     for run in document["runs"]:
-        if run["if_lost"] and (wallet := survey.wallets.get(run["provider"])):
-            run["if_lost"] |= {
-                "wallet_usd": format(wallet.credit_usd, "f"),
+        lost = run["if_lost"]
+        if lost and (wallet := survey.wallets.get((run["provider"], lost["account_id"]))):
+            lost |= {
+                "wallet_usd": rate_text(wallet.credit_usd),
                 "wallet_read_at": iso(wallet.read_at),
             }
     return document | {

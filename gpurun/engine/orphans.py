@@ -57,7 +57,7 @@ class Survey:
 
     orphans: tuple[Orphan, ...]
     troubles: tuple[Trouble, ...]
-    wallets: dict[str, Wallet]  # by provider, of those that tell
+    wallets: dict[tuple[str, str], Wallet]  # by provider and account, of those that tell
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def orphans(
     )
     known, troubles = _known(settings, clock, [row for h in heard for row in _rows(h.answer)])
     found: list[Orphan] = []
-    wallets: dict[str, Wallet] = {}
+    wallets: dict[tuple[str, str], Wallet] = {}
     for each in heard:
         if each.answer is None:
             troubles.append(Trouble(each.provider, str(each.trouble)))
@@ -96,7 +96,7 @@ def orphans(
         if account.trouble:
             troubles.append(Trouble(each.provider, account.trouble))
         if account.credit_usd is not None:
-            wallets[each.provider] = Wallet(account.credit_usd, clock.now())
+            wallets[each.provider, account.account_id] = Wallet(account.credit_usd, clock.now())
     return Survey(tuple(found), tuple(troubles), wallets)
 
 

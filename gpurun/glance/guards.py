@@ -80,7 +80,11 @@ def timer_document(timer: Row, guards: list[Guard], now: datetime) -> dict[str, 
 
 
 def if_lost_document(
-    timer: Row, guards: list[Guard], usd_per_hour: Decimal | None, wallet: Wallet | None
+    timer: Row,
+    guards: list[Guard],
+    usd_per_hour: Decimal | None,
+    account_id: str,
+    wallet: Wallet | None,
 ) -> dict[str, Any]:
     """What becomes of the bill when this machine is gone for good, the keeper with it."""
     able = [
@@ -97,6 +101,7 @@ def if_lost_document(
         "ended_by": [name for _, name in sorted(able)],
         "ends_at": iso(last_at),
         "usd_more": None if more is None else str(cents(more)),
+        "account_id": account_id,
         "wallet_usd": None if wallet is None else rate_text(wallet.usd),
         "wallet_read_at": None if wallet is None else iso(wallet.read_at),
     }

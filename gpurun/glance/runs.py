@@ -110,8 +110,9 @@ def _if_lost(
 ) -> Document | None:
     if attempt is None or timer is None or not may_bill(attempt):
         return None
-    wallet = keeper.wallets.get((str(attempt.get("provider")), str(attempt.get("account_id"))))
-    return if_lost_document(timer, guards, rate, wallet)
+    account_id = str(attempt.get("account_id"))
+    wallet = keeper.wallets.get((str(attempt.get("provider")), account_id))
+    return if_lost_document(timer, guards, rate, account_id, wallet)
 
 
 def _elapsed_s(run: dict[str, Any], state: str, now: datetime) -> float | None:
