@@ -147,6 +147,8 @@ async def _answer(
             except Refusal as refusal:
                 return refusal.reply
 
+    with world.lock:
+        world.asked[endpoint.word] += 1
     early = await _meddle(world, endpoint.word, "before", too_frequent)
     if early is not None:
         return early

@@ -6,6 +6,8 @@ providers act by themselves when it is gone.
 """
 
 import threading
+from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -74,7 +76,7 @@ class Reading:
     alive: int
 
 
-class World:
+class World(ABC):
     """One account at one provider.  Whoever calls in holds `lock`."""
 
     provider: str
@@ -90,6 +92,7 @@ class World:
         self.rentals: list[Any] = []
         self.api_port = 0
         self.endpoints: frozenset[str] = frozenset()  # the words that knobs have for them
+        self.asked: Counter[str] = Counter()  # requests that arrived, by those words
         self.broken: BaseException | None = None
         self._workers = ThreadPoolExecutor(max_workers=4, thread_name_prefix="machines")
         self._exhaustion: Event | None = None
@@ -127,9 +130,11 @@ class World:
         for setting in self.knobs.clear(name):
             self.on_clear(setting)
 
+    @abstractmethod
     def on_set(self, setting: Setting) -> None:
         """A condition that acts at once when it is set."""
 
+    @abstractmethod
     def on_clear(self, setting: Setting) -> None:
         """What ends with a knob."""
 
@@ -200,6 +205,7 @@ class World:
             rental.machine.result().destroy()
             rental.machine = None
 
+    @abstractmethod
     def read_traffic(self, rental: Rental) -> None:
         """Charge what went over the network since the last time, where that is charged."""
 
@@ -230,26 +236,26 @@ class World:
             "id_reuse": self._id_reuse,
         }
 
+    @abstractmethod
     def rebill(self, rental: Any) -> None:
         """Its state or its price has changed: bill what it costs now."""
-        raise NotImplementedError
 
-    def destroy(self, rental: Any) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def destroy(self, rental: Any) -> None: ...
 
+    @abstractmethod
     def run(self, rental: Any) -> None:
         """Its container starts, on a machine that is up."""
-        raise NotImplementedError
 
-    def running(self, rental: Any) -> bool:
-        raise NotImplementedError
+    @abstractmethod
+    def running(self, rental: Any) -> bool: ...
 
-    def foreign_id(self) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def foreign_id(self) -> str: ...
 
+    @abstractmethod
     def set_running(self, rental: Any) -> None:
         """Show and bill it as running, whatever it was."""
-        raise NotImplementedError
 
     def restart(self, rental: Rental) -> None:
         """Stop and start the container; the kernel goes on."""
@@ -349,6 +355,7 @@ class World:
     def _usd(self, rentals: Iterable[Any]) -> Decimal:
         return sum((rental.meter.usd(self.now) for rental in rentals), ZERO)
 
+    @abstractmethod
     def out_of_credit(self) -> None:
         """What the provider does to the instances when the credit is gone."""
 

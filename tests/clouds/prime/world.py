@@ -18,7 +18,7 @@ from tests.clouds.prime.account import Account, refuse
 from tests.clouds.prime.pod import Disk, Pod
 from tests.clouds.prime.skus import MODELS, Sku
 from tests.clouds.wire import Call
-from tests.clouds.world import BOOT_S, World
+from tests.clouds.world import BOOT_S, Rental, World
 
 DELETING_S = 0.3
 INSTALL_S = 0.2
@@ -159,6 +159,9 @@ class PrimeWorld(World):
         rental.address = None
         rental.installation = "FINISHED"
         self.change(rental, "ACTIVE")
+
+    def read_traffic(self, rental: Rental) -> None:
+        """Traffic is in the rate."""
 
     def out_of_credit(self) -> None:
         for rental in self.living():

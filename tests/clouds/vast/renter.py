@@ -1,6 +1,8 @@
 """A user of the emulated Vast for its own tests: plain HTTP, nothing repeated, nothing hidden."""
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import httpx
@@ -14,6 +16,10 @@ H100S = {
     "reliability": {"gt": "0.98"},
     "direct_port_count": {"gte": 1},
 }
+# The machine that is rented when none is named, with 200 GB: per hour.
+GPU_USD, DISK_USD, STOPPED_USD = Decimal("6.02"), Decimal(1) / 24, Decimal(1) / 18
+RUNNING_USD = GPU_USD + DISK_USD
+START = datetime(2026, 11, 21, 12, 20, tzinfo=UTC)
 
 
 class Renter:
@@ -81,3 +87,15 @@ class Renter:
             **more,
         }
         return self.post("/commands/schedule_job/", **body)
+
+
+def spent(vast: Cloud, seconds: float) -> Decimal:
+    """What everything costs while this time passes, to a nanodollar."""
+    before = vast.meter().billed_usd
+    vast.advance(seconds)
+    return round(vast.meter().billed_usd - before, 9)
+
+
+def per_hour(usd: Decimal) -> Decimal:
+    """As `spent` rounds it."""
+    return round(usd, 9)

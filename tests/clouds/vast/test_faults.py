@@ -1,54 +1,28 @@
 """Every knob of the emulated Vast.ai does what its sentence says: wire, account, market, lists."""
 
 import re
-from collections.abc import Iterator
 from datetime import UTC, datetime
-from decimal import Decimal
 from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.clouds.clock import Clock
-from tests.clouds.serve import Cloud, cloud
-from tests.clouds.stub import StubBoxes
-from tests.clouds.vast.renter import Renter
-
-START = datetime(2026, 11, 21, 12, 20, tzinfo=UTC)
-GPU_USD, DISK_USD, STOPPED_USD = Decimal("6.02"), Decimal(1) / 24, Decimal(1) / 18
-RUNNING_USD = GPU_USD + DISK_USD
-
-
-@pytest.fixture
-def boxes() -> StubBoxes:
-    return StubBoxes()
-
-
-@pytest.fixture
-def vast(boxes: StubBoxes) -> Iterator[Cloud]:
-    with cloud("vast", boxes=boxes, clock=Clock(START, rate=0)) as running:
-        yield running
-
-
-@pytest.fixture
-def renter(vast: Cloud) -> Renter:
-    return Renter(vast)
-
-
-def spent(vast: Cloud, seconds: float) -> Decimal:
-    """What everything costs while this time passes, to a nanodollar."""
-    before = vast.meter().billed_usd
-    vast.advance(seconds)
-    return round(vast.meter().billed_usd - before, 9)
-
-
-def per_hour(usd: Decimal) -> Decimal:
-    return round(usd, 9)
+from tests.clouds.serve import Cloud
+from tests.clouds.vast.renter import (
+    DISK_USD,
+    GPU_USD,
+    RUNNING_USD,
+    START,
+    STOPPED_USD,
+    Renter,
+    per_hour,
+    spent,
+)
 
 
 def test_every_knob_is_tested_here(vast: Cloud) -> None:
-    """Here, or in the file about the life and the end of an instance."""
-    texts = [path.read_text() for path in Path(__file__).parent.glob("test_clouds_faults_vast*.py")]
+    """Here, or in the file beside this one."""
+    texts = [path.read_text() for path in Path(__file__).parent.glob("test_*.py")]
     tested = set(re.findall(r'fault\(\s*"(\w+)"', "".join(texts)))
     assert tested == set(vast.world.knobs.faults)
 
