@@ -156,6 +156,19 @@ def test_a_key_that_lacks_something_is_stored_and_that_is_said(
     assert prime.api_key in home.config.read_text()
 
 
+def test_an_ssh_key_is_registered_once_with_either(user: Home, vast: Cloud) -> None:
+    """At Prime the home's key is registered already; at Vast it needs not be."""
+    path = str(user.user / ".ssh" / "id_ed25519.pub")
+    for provider in ("vast", "vast", "prime"):
+        done = user.run("auth", provider, "--ssh-key", path)
+        assert done.returncode == 0, done.stderr
+        assert f"is let in on new boxes of {provider}" in done.stdout
+    assert len(vast.world.account.ssh_keys) == 1
+    said = findings(user, code=2)["vast: SSH key"]
+    vast.world.account.ssh_keys.clear()
+    assert said == ("one of this machine's is registered", True)
+
+
 @pytest.mark.parametrize("typed", ["key", "end of file"])
 def test_a_key_is_typed_unseen(home: Home, vast: Cloud, typed: str, tmp_path: Path) -> None:
     """At a terminal of its own; Ctrl-D is no key."""
