@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -181,6 +182,8 @@ def test_a_pod_is_a_machine_of_its_upstream(key: Path) -> None:
         renter.delete(number)
         until(lambda: renter.listed() == [])
         assert boxes(os.getpid()) == [], "the machine is gone, not only its row"
+        with pytest.raises(OSError, match="No route to host"):
+            socket.create_connection((host, int(port)), timeout=10)
         assert prime.meter().alive == 0
 
 
@@ -201,7 +204,8 @@ def test_alone_it_prints_one_line_and_ends_its_boxes_when_it_is_ended() -> None:
         assert process.stdout is not None
         where = json.loads(process.stdout.readline())
         assert sorted(where) == ["api_key", "meter_url", "url"]
-        http = httpx.Client(headers={"Authorization": f"Bearer {where['api_key']}"}, verify=False)
+        headers = {"Authorization": f"Bearer {where['api_key']}"}
+        http = httpx.Client(headers=headers, verify=False)  # plain HTTP: no certificates to load
         ask = http.post(f"{where['url']}/api/v0/bundles/", json={}).json()["offers"][0]["id"]
         body = {"image": "x", "disk": 20, "label": "gpurun-x"}
         http.put(f"{where['url']}/api/v0/asks/{ask}/", json=body)

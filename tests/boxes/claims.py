@@ -19,7 +19,8 @@ from pathlib import Path
 from tests.boxes import nat
 
 STATE = Path("/run/gpurun-test-boxes")
-MOST = 4096  # boxes at one time: 10.77.0.0 to 10.77.63.255, four addresses each
+NETWORK = "10.77.0.0/18"
+MOST = 4096  # boxes at one time: four addresses each
 
 
 @dataclass(frozen=True, slots=True)

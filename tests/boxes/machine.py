@@ -13,12 +13,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.boxes import claims, furnish, registry
-from tests.boxes.claims import Claim
+from tests.boxes.claims import NETWORK, Claim
 from tests.boxes.shape import Shape
 
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parents[1]
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+LAST_RESORT = 2**32 - 1  # the metric of a route that is taken when there is no other
 PRIVATE = ("/root", "/home", "/tmp", "/var/tmp")  # this machine's own, never seen in a box
 
 
@@ -201,6 +202,8 @@ class Machine:
             f"link add {link} type veth peer name eth0 netns {self._disk.pid}",
             f"address add {self.claim.gateway}/30 dev {link}",
             f"link set {link} up",
+            # It stays: what looks for a box that is gone is told so, and never asks beyond here.
+            f"route replace unreachable {NETWORK} metric {LAST_RESORT}",
         ]
         there = [
             "link set lo up",
