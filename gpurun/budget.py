@@ -24,6 +24,8 @@ LEAST_RUN_S = 60.0
 LONGEST_S = 90 * 86400.0
 GHOST_RESERVE_S = 900.0  # kept reserved for an attempt that may still appear
 CENT = Decimal("0.01")
+# What a run moves, about: torch with its CUDA libraries, and a dataset; checkpoints and logs.
+DOWN_GB, UP_GB = Decimal(6), Decimal(2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +106,18 @@ def ceiling_usd(
     return cost(usd_per_hour, (deadlines.fuse_at - started_at).total_seconds() + traits.tail_s)
 
 
-def ceiling_of_plan(budget: Budget, usd_per_hour: Decimal, traits: Traits) -> Decimal:
+def ceiling_of_plan(
+    budget: Budget, usd_per_hour: Decimal, traits: Traits, beside_usd: Decimal = Decimal(0)
+) -> Decimal:
     """The most that the whole run can cost, as printed before the purchase."""
     longest_s = budget.setup_s + max(SETUP_GRACE_S, budget.run_s + budget.grace_s)
     everything = cost(usd_per_hour, longest_s + FUSE_MARGIN_S + traits.tail_s)
-    return min(everything, budget.max_usd)
+    return min(everything + beside_usd, budget.max_usd)
+
+
+def traffic_usd(offer: Offer) -> Decimal:
+    """What a run moves, about, where bytes have a price beside the rate."""
+    return DOWN_GB * offer.usd_per_gb_down + UP_GB * offer.usd_per_gb_up
 
 
 def reserve(
@@ -129,10 +138,14 @@ def reserve(
     return amount
 
 
-def check_possible(budget: Budget, usd_per_hour: Decimal, traits: Traits) -> None:
-    """Whole setup, a minute of training, its grace and the fuse's margin must be payable."""
-    if least_usd(budget, usd_per_hour, traits) > budget.max_usd:
-        raise _impossible(budget, usd_per_hour, traits, Decimal(0))
+def check_possible(
+    budget: Budget, usd_per_hour: Decimal, traits: Traits, beside_usd: Decimal = Decimal(0)
+) -> None:
+    """Whole setup, a minute of training, its grace and the fuse's margin must be payable, and what
+    is billed beside the rate.
+    """
+    if least_usd(budget, usd_per_hour, traits) + beside_usd > budget.max_usd:
+        raise _impossible(budget, usd_per_hour, traits, beside_usd)
 
 
 def least_usd(budget: Budget, usd_per_hour: Decimal, traits: Traits) -> Decimal:

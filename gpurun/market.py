@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from gpurun.settings import Settings
 
 ANSWER_WITHIN_S = 5.0
-# What a run moves, about: torch with its CUDA libraries, and a dataset; checkpoints and logs.
-DOWN_GB, UP_GB = Decimal(6), Decimal(2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +84,9 @@ def priced(answer: Answer, budget: Budget | None) -> list[Priced]:
         return [Priced(offer) for offer in answer.offers]
     found = []
     for offer in answer.offers:
-        most = money.ceiling_of_plan(budget, offer.usd_per_hour, answer.cloud.traits)
+        most = money.ceiling_of_plan(
+            budget, offer.usd_per_hour, answer.cloud.traits, money.traffic_usd(offer)
+        )
         found.append(Priced(offer, min(expected_usd(offer, budget), most), most))
     return found
 
@@ -96,8 +96,8 @@ def expected_usd(offer: Offer, budget: Budget) -> Decimal:
 
     A run that would cost more than its budget is ended before.
     """
-    traffic = DOWN_GB * offer.usd_per_gb_down + UP_GB * offer.usd_per_gb_up
-    return money.cost(offer.usd_per_hour, budget.setup_s + budget.run_s) + traffic
+    time_usd = money.cost(offer.usd_per_hour, budget.setup_s + budget.run_s)
+    return time_usd + money.traffic_usd(offer)
 
 
 def _ask(name: str, settings: "Settings", clock: Clock, wish_for: Callable[[str], Wish]) -> Answer:

@@ -41,9 +41,9 @@ traits = st.builds(
 )
 
 
-def possible(budget: Budget, rate: Decimal, of: Traits) -> bool:
+def possible(budget: Budget, rate: Decimal, of: Traits, beside: Decimal) -> bool:
     try:
-        money.check_possible(budget, rate, of)
+        money.check_possible(budget, rate, of, beside)
     except BudgetError:
         return False
     return True
@@ -103,24 +103,24 @@ def test_at_no_price_money_shortens_nothing(spent: str) -> None:
 
 
 @settings(max_examples=1000)
-@given(budgets, rates, traits)
+@given(budgets, rates, traits, st.just(FREE) | st.decimals(min_value=0, max_value=5, places=2))
 def test_what_is_possible_never_costs_more_than_max_usd(
-    budget: Budget, rate: Decimal, of: Traits
+    budget: Budget, rate: Decimal, of: Traits, beside: Decimal
 ) -> None:
-    assume(possible(budget, rate, of))
-    setup = money.setup_timer(NOW, budget, rate, of)
-    assert money.ceiling_usd(rate, NOW, setup, of) <= budget.max_usd
+    assume(possible(budget, rate, of, beside))
+    setup = money.setup_timer(NOW, budget, rate, of, beside)
+    assert beside + money.ceiling_usd(rate, NOW, setup, of) <= budget.max_usd
     assert setup.ends_at <= setup.ceiling_at
     # The dataset is verified in the last second of the setup.
-    armed_at, spent = setup.fires_at, money.cost(rate, budget.setup_s)
+    armed_at, spent = setup.fires_at, beside + money.cost(rate, budget.setup_s)
     run = money.run_timer(armed_at, budget, rate, spent, of)
     assert spent + money.ceiling_usd(rate, armed_at, run, of) <= budget.max_usd
     assert run.fires_at - armed_at >= timedelta(seconds=min(budget.run_s, 59.99))
     assert run.ends_at <= run.ceiling_at
     shorter = run.fires_at < armed_at + timedelta(seconds=budget.run_s)
     assert run.shortened_by_money == shorter
-    assert money.ceiling_usd(rate, NOW, run, of) <= (
-        money.ceiling_of_plan(budget, rate, of) + Decimal("0.000001")
+    assert beside + money.ceiling_usd(rate, NOW, run, of) <= (
+        money.ceiling_of_plan(budget, rate, of, beside) + Decimal("0.000001")
     )
 
 

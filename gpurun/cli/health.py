@@ -65,7 +65,7 @@ def doctor(
 
 def _standing(settings: Settings, ref: str) -> list[Remark]:
     from gpurun.clock import SystemClock
-    from gpurun.engine.rent import need_of
+    from gpurun.engine.needs import need_of
     from gpurun.recipe import load
     from gpurun.standing import standing
     from gpurun.wiring import CLOUDS

@@ -80,7 +80,7 @@ def _by_recipe(ref: str, settings: Settings, spot: bool) -> Callable[[str], Wish
     from dataclasses import replace
 
     from gpurun.engine.context import budget_of
-    from gpurun.engine.rent import need_of
+    from gpurun.engine.needs import need_of
     from gpurun.market import Wish
     from gpurun.recipe import load
     from gpurun.wiring import kind

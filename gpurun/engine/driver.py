@@ -17,7 +17,8 @@ from gpurun.engine.boot import boot
 from gpurun.engine.box import Box
 from gpurun.engine.context import Context, open_context
 from gpurun.engine.ending import collect, destroy, end_all
-from gpurun.engine.rent import look_at, offers_left, rent, resolve
+from gpurun.engine.rent import offers_left, rent
+from gpurun.engine.seen import look_at, resolve
 from gpurun.engine.training import Tending
 from gpurun.errors import GpurunError, NoCapacity, PhaseFailed, ProviderError, UsageError
 from gpurun.locks import Taken, hold
@@ -141,6 +142,7 @@ class Driver:
         ctx = self._ctx
         if attempt.state is AttemptState.MADE:
             guarding.arm_at_provider(ctx, attempt, self._say)
+        if not ctx.journal.runs.began(ctx.run.id, "ship"):  # it was not accepted before
             look_at(ctx, attempt)
             ctx.journal.ledger.book(attempt.label, "rent")
         attempt = ctx.journal.attempts.get(attempt.label)

@@ -8,7 +8,7 @@ from pathlib import Path
 from gpurun.engine import boxfiles, detached, pushing
 from gpurun.engine.box import Box
 from gpurun.engine.context import Context
-from gpurun.engine.rent import resolve
+from gpurun.engine.seen import resolve
 from gpurun.engine.watch import Progress, look_once
 from gpurun.errors import GpurunError, PhaseFailed, ProviderError
 from gpurun.guards import disarm_all

@@ -11,7 +11,7 @@ from gpurun.bundle import Cargo
 from gpurun.clock import Clock, after
 from gpurun.engine import stakes
 from gpurun.engine.context import budget_of
-from gpurun.engine.rent import need_of
+from gpurun.engine.needs import need_of
 from gpurun.errors import BudgetError, GpurunError, NoOffer, ProviderError, UsageError
 from gpurun.market import Wish
 from gpurun.model import Offer
@@ -165,13 +165,13 @@ def _plan_at(
 ) -> Plan:
     cloud, offer, budget = candidate.cloud, candidate.offers[0], budget_of(recipe)
     money.check_price(offer, budget)
-    money.check_possible(budget, offer.usd_per_hour, cloud.traits)
-    began = clock.now()
-    setup = money.setup_timer(began, budget, offer.usd_per_hour, cloud.traits)
+    began, rate, beside_usd = clock.now(), offer.usd_per_hour, money.traffic_usd(offer)
+    money.check_possible(budget, rate, cloud.traits, beside_usd)
+    setup = money.setup_timer(began, budget, rate, cloud.traits, beside_usd)
     armed = after(began, budget.setup_s)
-    spent = money.cost(offer.usd_per_hour, budget.setup_s)
-    run = money.run_timer(armed, budget, offer.usd_per_hour, spent, cloud.traits)
-    ceiling_usd = money.ceiling_usd(offer.usd_per_hour, began, run, cloud.traits)
+    spent_usd = money.cost(rate, budget.setup_s) + beside_usd
+    run = money.run_timer(armed, budget, rate, spent_usd, cloud.traits)
+    ceiling_usd = money.ceiling_usd(rate, began, run, cloud.traits) + beside_usd
     # The credit first: what it is becomes part of the worst case.
     credit = stakes.credit(cloud, budget, offer.usd_per_hour, ceiling_usd)
     worst = stakes.worst_case(cloud, offer, setup)

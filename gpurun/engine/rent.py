@@ -1,29 +1,33 @@
-"""RENT and UNCLEAR (protocol 3): the only place that calls `create`."""
+"""RENT (protocol 3): the only place that calls `create`."""
 
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime, timedelta
 from decimal import Decimal
 
 from gpurun import budget as money
 from gpurun import guards
-from gpurun.engine.context import Context, budget_of
+from gpurun.engine.context import Context
 from gpurun.engine.guarding import last_words
+from gpurun.engine.needs import need_of
+from gpurun.engine.seen import PRICE_SLACK, note
 from gpurun.errors import (
     AccountRefused,
     BudgetError,
     CreateFailedButMade,
     NoCapacity,
     NoOffer,
-    PhaseFailed,
     ProviderError,
-    ProviderUnreachable,
     UsageError,
 )
 from gpurun.keeper.client import acknowledged, listening
-from gpurun.model import Attempt, AttemptState, Ending, Instance, Need, Offer, Order
-from gpurun.recipe import Recipe
+from gpurun.model import (
+    Attempt,
+    AttemptState,
+    Ending,
+    Offer,
+    Order,
+)
 from gpurun.signals import held
 from gpurun.store.ledger import Caps
 from gpurun.store.owner import random_id
@@ -32,22 +36,6 @@ from gpurun.timers import timer_for
 MAX_ATTEMPTS = 5
 SEND_WITHIN_S = 5.0
 ACK_WITHIN_S = 5.0
-ASK_AGAIN_S = 2.0
-PRICE_SLACK = Decimal("1.02")
-SETTLE_FROM_SENT_S = 60.0
-LISTINGS = (0, 2, 5, 10, 20, 40, 60, 90, 120)  # seconds; then every 30 s to the window's end
-
-
-def need_of(recipe: Recipe) -> Need:
-    """What is asked of a provider, for as long as the timers of this recipe let it run."""
-    need, budget = recipe.need, budget_of(recipe)
-    return Need(
-        gpu=need.gpu if need.wants_gpu else None,
-        gpu_count=need.gpu_count if need.wants_gpu else 0,
-        disk_gb=need.disk_gb,
-        image=need.image,
-        rent_s=budget.setup_s + budget.run_s + budget.grace_s + money.FUSE_MARGIN_S,
-    )
 
 
 def rent(ctx: Context, say: Callable[[str], None]) -> Attempt:
@@ -96,81 +84,6 @@ def _rent(ctx: Context) -> Attempt:
     return _send(ctx, attempt, offer)  # R5-R7
 
 
-def resolve(ctx: Context, attempt: Attempt) -> Attempt | None:
-    """UNCLEAR: look for the label until its window has passed; None is a ghost.
-
-    Lists are read at growing distances; the last one begins after the window.
-    """
-    window_ends = _window_ends(ctx, attempt)
-    looks, began_s = 0, ctx.clock.boot_s()
-    ctx.journal.runs.event(ctx.run.id, "looking", f"for {attempt.label}", attempt.label)
-    while True:
-        asked_at = ctx.clock.now()
-        try:
-            account = ctx.cloud.account()
-            rows = [i for i in ctx.cloud.instances() if i.label == attempt.label]
-        except ProviderError:
-            rows, account = [], ""
-        if account == attempt.account_id:
-            looks += 1
-            if rows:
-                oldest = min(rows, key=lambda row: row.created_at or asked_at)
-                ctx.journal.attempts.made(attempt.label, oldest.id, "list")
-                return ctx.journal.attempts.get(attempt.label)
-            if looks >= 3 and asked_at > window_ends:
-                ctx.journal.attempts.ghost(attempt.label)
-                return None
-        waited_s = ctx.clock.boot_s() - began_s
-        ahead = [at_s for at_s in LISTINGS if at_s > waited_s]
-        ctx.clock.sleep(min(ahead[0] - waited_s if ahead else 30.0, 30.0))
-
-
-def look_at(ctx: Context, attempt: Attempt) -> None:
-    """R9: the row must be what was bought; its price is the one that counts.
-
-    PhaseFailed when it is not; ProviderError when it is not shown within its window.
-    """
-    row = _row(ctx, attempt)
-    if wrong := _misfits(row, attempt, ctx.budget.max_usd_per_hour):
-        raise PhaseFailed(f"{attempt.label} is not what was bought: {'; '.join(wrong)}")
-    ctx.journal.attempts.seen(attempt.label, row.created_at, row.usd_per_hour)
-
-
-def _misfits(row: Instance, bought: Attempt, most: Decimal) -> list[str]:
-    """In words; what a provider does not tell is what was bought."""
-    found = []
-    rate, quoted = row.usd_per_hour, bought.usd_per_hour
-    if rate is not None and (rate > most or rate > quoted * PRICE_SLACK):
-        found.append(f"it costs ${rate}/h, bought at ${quoted}/h with at most ${most}/h allowed")
-    if row.gpu is not None and (row.gpu, row.gpu_count) != (bought.gpu, bought.gpu_count):
-        found.append(f"{row.gpu_count}x {row.gpu} instead of {bought.gpu_count}x {bought.gpu}")
-    return found
-
-
-def _row(ctx: Context, attempt: Attempt) -> Instance:
-    """Rows may lag behind a purchase; no answer at all says nothing of the box, and the setup timer
-    bounds the wait for one.
-    """
-    assert attempt.instance_id is not None
-    while True:
-        with suppress(ProviderUnreachable):
-            row = ctx.cloud.instance(attempt.instance_id)
-            if row is not None and row.label == attempt.label:
-                return row
-            if ctx.clock.now() > _window_ends(ctx, attempt):
-                raise ProviderError(
-                    f"{attempt.provider} does not show {attempt.label}, which it has rented out"
-                )
-        ctx.clock.sleep(ASK_AGAIN_S)
-
-
-def _window_ends(ctx: Context, attempt: Attempt) -> datetime:
-    """How long what was sent may stay unseen (protocol 1)."""
-    assert attempt.sent_at is not None
-    window_s = SETTLE_FROM_SENT_S + ctx.cloud.traits.settle_window_s
-    return attempt.sent_at + timedelta(seconds=window_s)
-
-
 def _blocks_next(attempt: Attempt) -> bool:
     if attempt.state in (AttemptState.REFUSED, AttemptState.GHOST, AttemptState.EXPIRED):
         return False
@@ -197,7 +110,8 @@ def _intend(ctx: Context, offer: Offer) -> Attempt:
     label = f"gpurun-{owner_id}-{ctx.run.id}-{random_id(6)}"
     traits = ctx.cloud.traits
     now = ctx.clock.now()
-    committed = ctx.journal.ledger.committed_usd(ctx.run.id)
+    traffic_usd = money.traffic_usd(offer)
+    committed = ctx.journal.ledger.committed_usd(ctx.run.id) + traffic_usd
     ends = money.setup_timer(now, ctx.budget, offer.usd_per_hour, traits, committed)
     timer = timer_for(label, 1, "setup", ends.fires_at, ends.ends_at, ctx.clock)
     attempt = Attempt(
@@ -228,6 +142,7 @@ def _intend(ctx: Context, offer: Offer) -> Attempt:
     )
     reserve = money.reserve(ctx.budget, offer.usd_per_hour, now, ends, traits, committed)
     ctx.journal.attempts.intend(attempt, timer, guards.wanted(ctx.cloud), reserve, caps, ctx.epoch)
+    ctx.journal.ledger.hold(label, traits.tail_s, traffic_usd)
     try:
         ctx.trace(attempt, timer, "intent")
     except OSError as error:
@@ -283,6 +198,9 @@ def _send(ctx: Context, attempt: Attempt, offer: Offer) -> Attempt:
             raise
         except CreateFailedButMade as error:
             attempts.made(attempt.label, error.instance_id, "answer")
+            with suppress(ProviderError):  # it may cost more than was bought
+                if row := ctx.cloud.instance(error.instance_id):
+                    note(ctx, attempt.label, row)
             ctx.journal.endings.end_attempt(attempt.label, Ending.FAILED, str(error))
             raise
         except Exception as error:  # whatever else happened: it may exist

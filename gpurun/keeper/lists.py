@@ -9,7 +9,7 @@ from typing import Any
 
 from gpurun.clock import Clock
 from gpurun.errors import GpurunError
-from gpurun.model import SETTLED, Attempt, AttemptState, Ending, Instance
+from gpurun.model import SETTLED, Attempt, AttemptState, Ending, Instance, InstanceState
 from gpurun.outcome import conclude
 from gpurun.proof import Evidence, Lookup, listing, of_death
 from gpurun.provider import Provisioner
@@ -77,6 +77,10 @@ class Lists:
 
     def _listed(self, row: Instance, attempt: Attempt, known: _Provider) -> None:
         known.missing.pop(attempt.label, None)
+        rate = row.usd_per_hour if row.state is InstanceState.RUNNING else None
+        if rate is not None and rate > attempt.usd_per_hour:
+            log.error("%s now costs $%s/h", row.label, rate)
+            self._journal.attempts.dearer(row.label, rate)
         if attempt.state is AttemptState.GHOST or attempt.state in SETTLED:
             log.error("%s is listed though it is %s: ending it", row.label, attempt.state)
             self._journal.attempts.reappeared(row.label)
@@ -113,6 +117,7 @@ class Lists:
                 self._journal.endings.end_run(attempt.run_id, Ending.FAILED, why, 0.0)
                 self._journal.runs.failing(attempt.run_id, why, 5)
                 self._journal.attempts.gone(attempt.label, evidence.to_json())
+                self._journal.ledger.book(attempt.label, "destroy")
                 conclude(self._journal, attempt.run_id)
 
 
