@@ -1,5 +1,6 @@
 """How this user stands with each cloud: key, permissions, credit, SSH key; for `doctor`."""
 
+import os
 from collections.abc import Callable
 from decimal import Decimal
 from typing import TYPE_CHECKING
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
     from gpurun.settings import Settings
 
 LOW_HOURS = 1
+_FLEETING = (
+    "in this shell's environment alone: a keeper that is started elsewhere, as after a reboot, "
+    "could end nothing. `gpurun auth {name}` stores it"
+)
 ANSWER_WITHIN_S = 20.0  # one after the other: account, permissions, SSH keys, credit, offers
 
 
@@ -41,6 +46,8 @@ def standing(
         if name not in told:
             found.append(Remark(name, f"no key; `gpurun auth {name}` stores one"))
             continue
+        if name not in settings.keys and os.environ.get(f"{name.upper()}_API_KEY", "").strip():
+            found.append(Remark(f"{name}: key's place", _FLEETING.format(name=name)))
         found += [Remark(f"{name}: {each.what}", each.says, each.ok) for each in told[name]]
     return found
 

@@ -297,8 +297,10 @@ def test_a_cloud_without_a_key_is_asked_only_by_name(accounts: Accounts) -> None
     made = accounts.rent(accounts.vast, "mine")
     accounts.home.config.write_text(f'[keys]\nvast = "{accounts.vast.api_key}"\n')
     assert [each["instance_id"] for each in accounts.shown()["orphans"]] == [made]
-    named = accounts.shown("--provider", "prime", code=4)
-    assert "there is no key for prime" in named["troubles"][0]["why"]
+    assert accounts.shown("--provider", "any") == accounts.shown()
+    for name, why in (("prime", "there is no key for prime"), ("vats", "did you mean vast?")):
+        named = accounts.shown("--provider", name, code=2)
+        assert why in named["error"]["message"]
 
 
 # The end.

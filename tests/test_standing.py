@@ -100,6 +100,15 @@ def test_a_key_without_a_scope_says_which_and_hides_nothing_else(
     assert found["vast: credit"][1]
 
 
+def test_a_key_that_only_a_shell_has_is_remarked(user: Home, vast: Cloud, prime: Cloud) -> None:
+    store_only(user, "prime", prime.api_key)
+    user.env["VAST_API_KEY"] = vast.api_key
+    found = findings(user, code=2)
+    says, fit = found["vast: key's place"]
+    assert fit and "`gpurun auth vast` stores it" in says
+    assert "prime: key's place" not in found
+
+
 def test_a_card_that_tops_the_credit_up_is_warned_of(user: Home, vast: Cloud) -> None:
     vast.fault("autobilling", below_usd=10)
     says, fit = findings(user, code=2)["vast: autobilling"]
@@ -196,6 +205,11 @@ def test_a_key_is_typed_unseen(home: Home, vast: Cloud, typed: str, tmp_path: Pa
     else:
         assert code == 2, seen
         assert b"Nothing was stored" in seen
+
+
+def store_only(user: Home, provider: str, key: str) -> None:
+    user.config.unlink()
+    store(user.config, provider, key)
 
 
 def _until(terminal: int, text: bytes) -> bytes:

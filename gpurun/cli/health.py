@@ -91,10 +91,12 @@ def orphans(
     from gpurun import engine, holdings, show
     from gpurun import settings as configuration
     from gpurun.clock import SystemClock
-    from gpurun.wiring import members
+    from gpurun.wiring import members, provisioner
 
     settings, clock = configuration.load(), SystemClock()
-    asked = members(provider, settings) if provider else None
+    asked = members(provider, settings) if provider not in (None, "any") else None
+    for name in asked or ():
+        provisioner(name, settings, clock)  # one that is named must be there, and have a key
     survey = engine.orphans(settings, clock, asked)
     if kill:
         _kill(kill, survey, settings, yes=yes, as_json=as_json)
