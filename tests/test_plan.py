@@ -255,7 +255,7 @@ class Purse(FakeCloud):
 
 
 def credit(amount: Decimal | ProviderError | None) -> stakes.Credit:
-    return stakes.credit(Purse(amount), BUDGET, RATE, Decimal("10.25"))
+    return stakes.credit(Purse(amount), BUDGET, OFFER, Decimal("10.25"))
 
 
 def test_a_credit_that_pays_no_minute_of_training_is_refused_with_the_figure() -> None:
@@ -267,6 +267,9 @@ def test_a_credit_that_pays_no_minute_of_training_is_refused_with_the_figure() -
     with pytest.raises(BudgetError):
         credit(least - Decimal("0.01"))
     assert credit(least + Decimal("0.01")).remark
+    moves = replace(OFFER, usd_per_gb_down=Decimal("0.02"))
+    with pytest.raises(BudgetError):
+        stakes.credit(Purse(least + Decimal("0.01")), BUDGET, moves, Decimal("10.25"))
 
 
 def test_a_credit_below_the_ceiling_is_said() -> None:
@@ -279,7 +282,7 @@ def test_a_credit_below_the_ceiling_is_said() -> None:
 def test_a_credit_that_nobody_tells_is_said_and_forbids_nothing() -> None:
     assert "may not see it" in credit(None).remark
     assert "the wallet is on fire" in credit(ProviderError("the wallet is on fire")).remark
-    assert stakes.credit(FakeCloud(FakeClock()), BUDGET, RATE, RATE) == stakes.Credit()
+    assert stakes.credit(FakeCloud(FakeClock()), BUDGET, OFFER, RATE) == stakes.Credit()
 
 
 def test_the_credit_is_in_the_plan(buyer: Buyer) -> None:

@@ -11,7 +11,7 @@ from gpurun.bundle import Cargo
 from gpurun.clock import Clock, after
 from gpurun.engine import stakes
 from gpurun.engine.context import budget_of
-from gpurun.engine.needs import need_of
+from gpurun.engine.needs import fitting, need_of
 from gpurun.errors import BudgetError, GpurunError, NoOffer, ProviderError, UsageError
 from gpurun.market import Wish
 from gpurun.model import Offer
@@ -106,7 +106,7 @@ def plan_among(
     refused: dict[str, GpurunError] = {}
     found: list[Candidate] = []
     for answer in market.ask(list(recipes), settings, clock, wishes.__getitem__, within_s):
-        offers = tuple(offer for offer in answer.offers if offer_id in (None, offer.id))
+        offers = tuple(fitting(answer.offers, recipes[answer.provider], offer_id))
         if answer.cloud is None:
             assert answer.trouble is not None
             refused[answer.provider] = answer.trouble
@@ -173,7 +173,7 @@ def _plan_at(
     run = money.run_timer(armed, budget, rate, spent_usd, cloud.traits)
     ceiling_usd = money.ceiling_usd(rate, began, run, cloud.traits) + beside_usd
     # The credit first: what it is becomes part of the worst case.
-    credit = stakes.credit(cloud, budget, offer.usd_per_hour, ceiling_usd)
+    credit = stakes.credit(cloud, budget, offer, ceiling_usd)
     worst = stakes.worst_case(cloud, offer, setup)
     stakes.require_guards(cloud, offer, worst, settings)
     cargo = bundle.cargo(recipe, recipe_dir)

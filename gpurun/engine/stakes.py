@@ -76,9 +76,7 @@ def worst_case(cloud: Provisioner, offer: Offer, setup: Deadlines) -> str:
     )
 
 
-def credit(
-    cloud: Provisioner, budget: Budget, usd_per_hour: Decimal, ceiling_usd: Decimal
-) -> Credit:
+def credit(cloud: Provisioner, budget: Budget, offer: Offer, ceiling_usd: Decimal) -> Credit:
     """BudgetError where it would not even pay the setup and a minute of training."""
     if not isinstance(cloud, Prepaid):
         return Credit()
@@ -88,10 +86,11 @@ def credit(
         return Credit(None, f"the credit is not known: {error}")
     if usd is None:
         return Credit(None, f"the credit is not known: this key of {cloud.name} may not see it")
-    least_usd = money.least_usd(budget, usd_per_hour, cloud.traits)
+    least_usd = money.least_usd(budget, offer.usd_per_hour, cloud.traits)
+    least_usd += money.traffic_usd(offer)
     if usd < least_usd:
         raise BudgetError(
-            f"the credit at {cloud.name} is ${usd:.2f}, but at ${usd_per_hour}/h the setup, one "
+            f"the credit at {cloud.name} is ${usd:.2f}, but at ${offer.usd_per_hour}/h the setup, one "
             "minute of training, its grace and the end of the box may cost "
             f"${_cents(least_usd)}: nothing was rented. Add credit, or take another --provider."
         )
