@@ -63,7 +63,7 @@ def offers(
         one
         for answer in answers
         for one in market.priced(answer, wish_for(answer.provider).budget)
-        if one.offer.spot == spot
+        if one.offer.spot == wish_for(answer.provider).need.spot
     ]
     fitting = [one for one in found if limit is None or one.offer.usd_per_hour <= limit]
     if not fitting:
@@ -89,7 +89,7 @@ def _by_recipe(ref: str, settings: Settings, spot: bool) -> Callable[[str], Wish
 
     def wish_for(name: str) -> Wish:
         recipe = load(ref, provider=kind(name), caps=settings.caps)
-        return Wish(replace(need_of(recipe), spot=spot), budget_of(recipe))
+        return Wish(replace(need_of(recipe), spot=spot or recipe.need.spot), budget_of(recipe))
 
     return wish_for
 

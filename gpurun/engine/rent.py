@@ -9,7 +9,7 @@ from gpurun import budget as money
 from gpurun import guards
 from gpurun.engine.context import Context
 from gpurun.engine.guarding import last_words
-from gpurun.engine.needs import need_of
+from gpurun.engine.needs import fitting, need_of
 from gpurun.engine.seen import PRICE_SLACK, note
 from gpurun.errors import (
     AccountRefused,
@@ -56,9 +56,9 @@ def rent(ctx: Context, say: Callable[[str], None]) -> Attempt:
 
 def offers_left(ctx: Context) -> list[Offer]:
     """What fits and was not tried by this run; of an offer that was asked for by name, no other."""
-    tried, wanted = _tried(ctx), ctx.options.get("offer_id")
-    found = ctx.cloud.offers(need_of(ctx.recipe))
-    return [offer for offer in found if offer.id not in tried and wanted in (None, offer.id)]
+    tried, found = _tried(ctx), ctx.cloud.offers(need_of(ctx.recipe))
+    fit = fitting(found, ctx.recipe, ctx.options.get("offer_id"))
+    return [offer for offer in fit if offer.id not in tried]
 
 
 def _tried(ctx: Context) -> set[str]:

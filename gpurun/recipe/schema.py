@@ -53,6 +53,7 @@ class Need(Part):
     gpu_count: Count = key("GPUs on the one box.", 1)
     disk_gb: Count = key("Disk in GB (10^9 bytes); billed by most providers.", 100)
     image: Text = key("Container image of the box.", IMAGE)
+    spot: bool = key("Rent what can be outbid, at a bid; else only what cannot be.", False)
     vram_gb: Count | None = key("Least memory of each GPU in GB.", None)
     nvlink: bool = key("Refuse a box whose GPUs are not joined by NVLink.", False)
     shm_gb: Count | None = key("Least /dev/shm in GB, beside what is computed.", None)
