@@ -90,8 +90,8 @@ def credit(cloud: Provisioner, budget: Budget, offer: Offer, ceiling_usd: Decima
     least_usd += money.traffic_usd(offer)
     if usd < least_usd:
         raise BudgetError(
-            f"the credit at {cloud.name} is ${usd:.2f}, but at ${offer.usd_per_hour}/h the setup, one "
-            "minute of training, its grace and the end of the box may cost "
+            f"the credit at {cloud.name} is ${usd:.2f}, but at ${offer.usd_per_hour}/h the setup, "
+            "one minute of training, its grace, the end of the box and its traffic may cost "
             f"${_cents(least_usd)}: nothing was rented. Add credit, or take another --provider."
         )
     if usd < ceiling_usd:
