@@ -15,16 +15,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from datetime import timedelta
-from decimal import Decimal
 from pathlib import Path
 
 from gpurun.clock import SystemClock
-from gpurun.model import Attempt, AttemptState, Ending, Run, RunState
 from gpurun.places import Places
 from gpurun.store import Journal
-from gpurun.store.ledger import Caps
-from gpurun.timers import timer_for
+from tests.stories import Story
 
 ROOT = Path(__file__).resolve().parent.parent
 RUNS = 1000
@@ -54,7 +50,7 @@ def many_runs(home: Path, count: int) -> None:
     clock = SystemClock()
     journal = Journal(Places(home).ensure().database, clock)
     journal.database.migrate()
-    _whole_way(journal, clock)
+    _whole_way(Story(journal, clock, FIRST))
     journal.close()
     with sqlite3.connect(Places(home).database) as database:
         for table in ("runs", "instances", "timers", "guards", "phases", "ledger", "events"):
@@ -139,66 +135,14 @@ def _bytes(name: str) -> int:
     return size
 
 
-def _whole_way(journal: Journal, clock: SystemClock) -> None:
-    journal.runs.add(
-        Run(
-            id=FIRST,
-            recipe_name="smoke",
-            recipe_json='{"need": {"gpu": "H100", "gpu_count": 4}, "budget": {"max_usd": "13.00"}}',
-            recipe_dir="/",
-            provider="local",
-            runs_dir="/runs",
-            options_json="{}",
-            state=RunState.ACTIVE,
-            phase="rent",
-            ending=None,
-            reason="",
-            exit_code=None,
-            error="",
-            driver_epoch=0,
-            bundle_sha256="ab12",
-            created_at=clock.now(),
-            finished_at=None,
-            collected_at=None,
-        )
-    )
-    epoch, label = journal.runs.take(FIRST), f"gpurun-owner1-{FIRST}-nonce1"
-    ends_at = clock.now() + timedelta(hours=1)
-    attempt = Attempt(
-        label=label,
-        run_id=FIRST,
-        provider="local",
-        account_id="account",
-        offer_id="this-machine",
-        usd_per_hour=Decimal("7.56"),
-        ceiling_at=ends_at,
-        state=AttemptState.INTENT,
-        ending=None,
-        gpu="H100",
-        gpu_count=4,
-        sent_at=None,
-        instance_id=None,
-        id_from=None,
-        first_seen_at=None,
-        created_at=None,
-        delete_acked_at=None,
-        gone_at=None,
-        evidence_json="{}",
-    )
-    timer = timer_for(label, 1, "setup", ends_at, ends_at, clock)
-    caps = Caps(run_usd=Decimal(13))
-    guards = [("keeper", True), ("fuse", True)]
-    journal.attempts.intend(attempt, timer, guards, Decimal(1), caps, epoch)
-    journal.attempts.sending(label, epoch)
-    journal.attempts.made(label, "i-1", "answer")
-    journal.attempts.seen(label, clock.now(), None)
+def _whole_way(story: Story) -> None:
+    story.rented(minutes=60).watched()
+    journal, label = story.journal, story.label
     for phase in ("boot", "accept", "ship", "setup", "data", "verify", "arm", "train", "collect"):
-        row = journal.runs.begin_phase(FIRST, label, phase, "ab12", epoch)
+        row = story.phase(phase)
         journal.ledger.book(label, phase)
         journal.runs.end_phase(row, "ok")
-    journal.endings.end_run(FIRST, Ending.DONE, "finished", 0)
-    journal.attempts.gone(label, "{}")
-    journal.runs.finish(FIRST, RunState.DONE, 0)
+    story.gone()
 
 
 def _copied(database: sqlite3.Connection, table: str, count: int) -> None:

@@ -10,17 +10,18 @@ import sys
 import tempfile
 from argparse import ArgumentParser
 from contextlib import ExitStack
-from datetime import timedelta
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
 from benchmarks.keeper import cpu_s, rss_mb, wait
 from gpurun import keeper
 from gpurun.clock import SystemClock, after
-from gpurun.engine import arm, detached
+from gpurun.engine import detached
 from gpurun.engine.context import open_context
+from gpurun.engine.guarding import last_words
 from gpurun.guards import fuse_of
-from gpurun.model import Attempt, AttemptState, Need, Order, Run, RunState
+from gpurun.model import Need, Order
 from gpurun.reach import shell_of
 from gpurun.recipe import load
 from gpurun.settings import load as load_settings
@@ -31,6 +32,7 @@ from gpurun.timers import timer_for
 from gpurun.wiring import provisioner
 from tests.boxes import Box, box
 from tests.hosts import Hosts, entry
+from tests.stories import Story
 
 CLOCK = SystemClock()
 NEED = Need(None, 0, 1)
@@ -91,11 +93,16 @@ def _begin(home: Hosts, machine: Box) -> None:
     run_id = random_id(8)
     label = f"gpurun-{owner_id}-{run_id}-bench1"
     recipe = load(str(home.recipe(train=TRAIN)), provider="ssh")
-    journal.runs.add(_run(run_id, name, recipe.to_dict(), home))
+    story = Story(journal, CLOCK, run_id, provider=name)
+    work, document = home.work, json.dumps(recipe.to_dict())
+    places = {"recipe_dir": str(work), "runs_dir": str(work / "runs")}
+    journal.runs.add(replace(story.run(), recipe_json=document, **places))
     epoch = journal.runs.take(run_id)
     fires_at = after(CLOCK.now(), 7200)
     timer = timer_for(label, 1, "run", fires_at, after(fires_at, 60), CLOCK)
-    attempt = _attempt(label, run_id, name, cloud.account())
+    attempt = replace(
+        story.attempt(), label=label, account_id=cloud.account(), gpu=None, gpu_count=0
+    )
     guards = [("keeper", True), ("fuse", True)]
     journal.attempts.intend(attempt, timer, guards, Decimal(1), Caps(run_usd=Decimal(10)), epoch)
     journal.attempts.sending(label, epoch)
@@ -110,56 +117,9 @@ def _begin(home: Hosts, machine: Box) -> None:
     assert shell.run(detached.launch_text("train", TRAIN), timeout_s=30).ok
     fuse = fuse_of(cloud, ctx.journal.attempts.get(label), journal, CLOCK, shell)
     assert fuse is not None
-    fuse.arm(timer, arm.last_words())
+    fuse.arm(timer, last_words())
     journal.close()
     ctx.journal.close()
-
-
-def _run(run_id: str, provider: str, recipe: dict[str, object], home: Hosts) -> Run:
-    return Run(
-        id=run_id,
-        recipe_name="watched",
-        recipe_json=json.dumps(recipe),
-        recipe_dir=str(home.work),
-        provider=provider,
-        runs_dir=str(home.work / "runs"),
-        options_json="{}",
-        state=RunState.ACTIVE,
-        phase="rent",
-        ending=None,
-        reason="",
-        exit_code=None,
-        error="",
-        driver_epoch=0,
-        bundle_sha256="ab12",
-        created_at=CLOCK.now() - timedelta(minutes=5),
-        finished_at=None,
-        collected_at=None,
-    )
-
-
-def _attempt(label: str, run_id: str, provider: str, account_id: str) -> Attempt:
-    return Attempt(
-        label=label,
-        run_id=run_id,
-        provider=provider,
-        account_id=account_id,
-        offer_id="host",
-        usd_per_hour=Decimal("3.60"),
-        ceiling_at=after(CLOCK.now(), 8000),
-        state=AttemptState.INTENT,
-        ending=None,
-        gpu=None,
-        gpu_count=0,
-        sent_at=None,
-        instance_id=None,
-        id_from=None,
-        first_seen_at=None,
-        created_at=None,
-        delete_acked_at=None,
-        gone_at=None,
-        evidence_json="{}",
-    )
 
 
 def _runs(home: Hosts) -> list[dict[str, object]]:

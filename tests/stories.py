@@ -34,7 +34,12 @@ class Story:
         return f"gpurun-owner1-{self.run_id}-nonce1"
 
     def begun(self) -> "Story":
-        run = Run(
+        self.journal.runs.add(self.run())
+        self.epoch = self.journal.runs.take(self.run_id)
+        return self
+
+    def run(self) -> Run:
+        return Run(
             id=self.run_id,
             recipe_name="smoke",
             recipe_json=json.dumps(RECIPE),
@@ -54,9 +59,6 @@ class Story:
             finished_at=None,
             collected_at=None,
         )
-        self.journal.runs.add(run)
-        self.epoch = self.journal.runs.take(self.run_id)
-        return self
 
     def rented(self, minutes: float = 10) -> "Story":
         """Sent, made and seen, under a setup timer, with the keeper and a fuse wanted."""

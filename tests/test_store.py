@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from gpurun.errors import UsageError
-from gpurun.model import Attempt, AttemptState, Ending, Run, RunState, Timer
+from gpurun.model import Attempt, AttemptState, Ending, RunState, Timer
 from gpurun.store import Fenced, Journal, OverCap, StoreError
 from gpurun.store.ledger import Caps
 from gpurun.timers import timer_for
 from tests.fakecloud import FakeClock
+from tests.stories import Story
 
 RATE = Decimal("3.60")
 LABEL = "gpurun-owner1-run00001-nonce1"
@@ -31,56 +32,13 @@ def journal(tmp_path: Path, clock: FakeClock) -> Iterator[Journal]:
     journal = Journal(tmp_path / "gpurun.db", clock)
     journal.database.migrate()
     journal.owner.ensure()
-    journal.runs.add(run(clock))
+    journal.runs.add(Story(journal, clock).run())
     yield journal
     journal.close()
 
 
-def run(clock: FakeClock, run_id: str = "run00001") -> Run:
-    return Run(
-        id=run_id,
-        recipe_name="smoke",
-        recipe_json="{}",
-        recipe_dir="/",
-        provider="fake",
-        runs_dir="/runs",
-        options_json="{}",
-        state=RunState.ACTIVE,
-        phase="rent",
-        ending=None,
-        reason="",
-        exit_code=None,
-        error="",
-        driver_epoch=0,
-        bundle_sha256="ab12",
-        created_at=clock.now(),
-        finished_at=None,
-        collected_at=None,
-    )
-
-
-def attempt(clock: FakeClock, label: str = LABEL, run_id: str = "run00001") -> Attempt:
-    return Attempt(
-        label=label,
-        run_id=run_id,
-        provider="fake",
-        account_id="acc",
-        offer_id="77",
-        usd_per_hour=RATE,
-        ceiling_at=clock.now() + timedelta(hours=2),
-        state=AttemptState.INTENT,
-        ending=None,
-        gpu=None,
-        gpu_count=0,
-        sent_at=None,
-        instance_id=None,
-        id_from=None,
-        first_seen_at=None,
-        created_at=None,
-        delete_acked_at=None,
-        gone_at=None,
-        evidence_json="{}",
-    )
+def attempt(clock: FakeClock, journal: Journal, label: str = LABEL) -> Attempt:
+    return replace(Story(journal, clock).attempt(), label=label)
 
 
 def timer(clock: FakeClock, seq: int = 1, minutes: float = 10, label: str = LABEL) -> Timer:
@@ -91,7 +49,7 @@ def timer(clock: FakeClock, seq: int = 1, minutes: float = 10, label: str = LABE
 def rented(journal: Journal, clock: FakeClock, usd: str = "1") -> int:
     epoch = journal.runs.take("run00001")
     journal.attempts.intend(
-        attempt(clock), timer(clock), [("keeper", True)], Decimal(usd), CAPS, epoch
+        attempt(clock, journal), timer(clock), [("keeper", True)], Decimal(usd), CAPS, epoch
     )
     journal.attempts.sending(LABEL, epoch)
     journal.attempts.made(LABEL, "i-1", "answer")
@@ -107,13 +65,13 @@ def test_a_new_driver_fences_the_old_one_out(journal: Journal, clock: FakeClock)
     old = journal.runs.take("run00001")
     journal.runs.take("run00001")
     with pytest.raises(Fenced):
-        journal.attempts.intend(attempt(clock), timer(clock), [], Decimal(1), CAPS, old)
+        journal.attempts.intend(attempt(clock, journal), timer(clock), [], Decimal(1), CAPS, old)
     assert journal.attempts.live() == []
 
 
 def test_nothing_is_sent_once_the_run_is_ending(journal: Journal, clock: FakeClock) -> None:
     epoch = journal.runs.take("run00001")
-    journal.attempts.intend(attempt(clock), timer(clock), [], Decimal(1), CAPS, epoch)
+    journal.attempts.intend(attempt(clock, journal), timer(clock), [], Decimal(1), CAPS, epoch)
     journal.endings.end_run("run00001", Ending.KILL, "gpurun kill", 0)
     with pytest.raises(Fenced):
         journal.attempts.sending(LABEL, epoch)
@@ -123,7 +81,7 @@ def test_an_id_is_recorded_even_by_a_driver_that_lost_its_run(
     journal: Journal, clock: FakeClock
 ) -> None:
     epoch = journal.runs.take("run00001")
-    journal.attempts.intend(attempt(clock), timer(clock), [], Decimal(1), CAPS, epoch)
+    journal.attempts.intend(attempt(clock, journal), timer(clock), [], Decimal(1), CAPS, epoch)
     journal.attempts.sending(LABEL, epoch)
     journal.runs.take("run00001")
     journal.endings.end_run("run00001", Ending.KILL, "gpurun kill", 0)
@@ -134,7 +92,7 @@ def test_an_id_is_recorded_even_by_a_driver_that_lost_its_run(
 def test_a_label_is_intended_once(journal: Journal, clock: FakeClock) -> None:
     rented(journal, clock)
     with pytest.raises(StoreError, match="UNIQUE"):
-        journal.attempts.intend(attempt(clock), timer(clock), [], Decimal(1), CAPS, 1)
+        journal.attempts.intend(attempt(clock, journal), timer(clock), [], Decimal(1), CAPS, 1)
 
 
 def test_the_ending_is_set_once(journal: Journal, clock: FakeClock) -> None:
@@ -228,11 +186,11 @@ def test_a_reservation_is_free_again_once_nothing_was_made(
     journal: Journal, clock: FakeClock
 ) -> None:
     epoch = journal.runs.take("run00001")
-    journal.attempts.intend(attempt(clock), timer(clock), [], Decimal(9), CAPS, epoch)
+    journal.attempts.intend(attempt(clock, journal), timer(clock), [], Decimal(9), CAPS, epoch)
     journal.attempts.refused(LABEL, "sold")
     other = LABEL + "x"
     journal.attempts.intend(
-        attempt(clock, other), timer(clock, label=other), [], Decimal(9), CAPS, epoch
+        attempt(clock, journal, other), timer(clock, label=other), [], Decimal(9), CAPS, epoch
     )
     assert [a.label for a in journal.attempts.live()] == [other]
 
