@@ -1,6 +1,6 @@
 """The keeper's own lists: one account at a time, complete, compared with the journal by label."""
 
-import json
+import contextlib
 import logging
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -8,16 +8,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpurun.clock import Clock
-from gpurun.errors import GpurunError
+from gpurun.errors import GpurunError, ProviderError
+from gpurun.holdings import Whose, document, known_of, orphans_among
 from gpurun.model import SETTLED, Attempt, AttemptState, Ending, Instance, InstanceState
 from gpurun.outcome import conclude
 from gpurun.proof import Evidence, Lookup, listing, of_death
-from gpurun.provider import Provisioner
+from gpurun.provider import Prepaid, Provisioner
 from gpurun.store import Journal
 
 log = logging.getLogger("gpurun.keeper")
 
 LIST_EVERY_S = 30.0
+WALLET_EVERY_S = 300.0
 AGAIN_AFTER_S = 5.0  # a list that failed: a driver may wait for it before it rents
 
 
@@ -25,6 +27,7 @@ AGAIN_AFTER_S = 5.0  # a list that failed: a driver may wait for it before it re
 class _Provider:
     listed_s: float = float("-inf")
     busy: bool = False
+    wallet_s: float = float("-inf")
     missing: dict[str, Evidence] = field(default_factory=dict)
 
 
@@ -59,13 +62,12 @@ class Lists:
             began_s = self._clock.boot_s()
             rows = cloud.instances()
             ours = self._journal.attempts.find([row.label for row in rows])
-            self._journal.keepers.listed(
-                name, account, [_orphan(row) for row in rows if row.label not in ours]
-            )
+            self._journal.keepers.listed(name, account, self._orphans(rows, account, ours))
             for row in rows:
                 if row.label in ours and ours[row.label].account_id == account:
                     self._listed(row, ours[row.label], known)
             self._absent(cloud, account, began_s, rows, known)
+            self._look_into_wallet(cloud, account, known)
         except GpurunError as error:
             log.error("listing %s failed: %s", name, error)
             self._journal.keepers.not_listed(name, account, str(error))
@@ -74,6 +76,26 @@ class Lists:
             log.exception("listing %s failed", name)
         finally:
             known.busy = False
+
+    def _orphans(
+        self, rows: list[Instance], account: str, ours: dict[str, Attempt]
+    ) -> list[dict[str, Any]]:
+        """But those that bear a label of ours whose timer is over: they are being ended."""
+        found = orphans_among(rows, account, known_of(self._journal, rows))
+        return [
+            document(orphan)
+            for orphan in found
+            if orphan.whose is not Whose.OURS or orphan.row.label not in ours
+        ]
+
+    def _look_into_wallet(self, cloud: Provisioner, account: str, known: _Provider) -> None:
+        """For `status` alone: nothing rests on it."""
+        if not isinstance(cloud, Prepaid) or self._clock.boot_s() - known.wallet_s < WALLET_EVERY_S:
+            return
+        known.wallet_s = self._clock.boot_s()
+        with contextlib.suppress(ProviderError):
+            if (usd := cloud.credit_usd()) is not None:
+                self._journal.keepers.credit(cloud.name, account, usd)
 
     def _listed(self, row: Instance, attempt: Attempt, known: _Provider) -> None:
         known.missing.pop(attempt.label, None)
@@ -119,18 +141,3 @@ class Lists:
                 self._journal.attempts.gone(attempt.label, evidence.to_json())
                 self._journal.ledger.book(attempt.label, "destroy")
                 conclude(self._journal, attempt.run_id)
-
-
-def _orphan(row: Instance) -> dict[str, Any]:
-    rate = None if row.usd_per_hour is None else str(row.usd_per_hour)
-    found: dict[str, Any] = json.loads(
-        json.dumps(
-            {
-                "provider": row.provider,
-                "instance_id": row.id,
-                "label": row.label,
-                "usd_per_hour": rate,
-            }
-        )
-    )
-    return found

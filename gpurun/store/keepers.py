@@ -5,6 +5,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 from sqlmodel import select
@@ -60,6 +61,14 @@ class Keepers:
 
     def not_listed(self, provider: str, account_id: str, why: str) -> None:
         self._account(provider, account_id, False, why, None)
+
+    def credit(self, provider: str, account_id: str, usd: Decimal) -> None:
+        """What is left to spend there, read just now; after its list."""
+        with self._database.write() as session:
+            row = session.get(KeeperAccountRow, (provider, account_id))
+            if row is not None:
+                row.credit_usd, row.credit_at = usd, self._clock.now()
+                session.add(row)
 
     def account(self, provider: str, account_id: str) -> AccountWord | None:
         with self._database.read() as session:

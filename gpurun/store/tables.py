@@ -189,3 +189,5 @@ class KeeperAccountRow(SQLModel, table=True):
     auth_ok: bool = False
     detail: str = ""
     orphans_json: str = "[]"
+    credit_usd: Decimal | None = Field(default=None, sa_type=Money)
+    credit_at: datetime | None = Field(default=None, sa_type=Instant)
