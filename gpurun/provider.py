@@ -93,9 +93,10 @@ class Login:
 
     name       what its host key is pinned under: one name, one host key
     addresses  (host, port), tried in this order: direct, then through a proxy
-    root       the run's own directory on the box, absolute; it exists
+    root       the run's own directory on the box, absolute; it exists, or `make_root` makes it
     key        private key file; None: the agent's keys and the user's default ones
     enter      sh text run before each command: what marks its processes as this box's
+    make_root  sh text run in the login's home where there is no root yet
     """
 
     name: str
@@ -104,6 +105,7 @@ class Login:
     root: str
     key: Path | None = None
     enter: str = ""
+    make_root: str = ""
 
 
 @runtime_checkable

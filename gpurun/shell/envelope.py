@@ -14,12 +14,14 @@ from gpurun.errors import UsageError
 LONGEST_BYTES = 130_000  # Linux takes 131,071 in one argument
 NOISE_BYTES = 65_536
 
-# $1 nonce, $2 directory, $3 command.  stderr is closed to what sh says of killed commands; a signal
-# that the command sends to its whole group must not end who tells of it.
+# $1 nonce, $2 directory, $3 command, $4 what makes the directory where there is none.  stderr is
+# closed to what sh says of killed commands; a signal that the command sends to its whole group must
+# not end who tells of it.
 _WRAPPER = """\
 exec 2>/dev/null{stdin}
 trap : HUP INT QUIT TERM
 printf '\\ngpurun-%s-%s %s\\n' begin "$1" $$
+cd "$2" || sh -c "$4" </dev/null >&2
 if cd "$2"; then (exec sh -c "$3" 2>&1); set -- "$1" $?; else set -- "$1" nowhere; fi
 printf 'gpurun-%s-%s %s\\n' end "$1" "$2"
 """
@@ -51,7 +53,9 @@ class Envelope:
     `code` is its exit code, None before it has ended; `nowhere` if its directory is not there.
     """
 
-    def __init__(self, command: str, directory: str, *, with_stdin: bool) -> None:
+    def __init__(
+        self, command: str, directory: str, *, with_stdin: bool, make_directory: str = ""
+    ) -> None:
         self.nonce = secrets.token_hex(8)
         self.pid: int | None = None
         self.code: int | None = None
@@ -60,7 +64,7 @@ class Envelope:
         self._end = f"gpurun-end-{self.nonce} ".encode()
         self._held = b""
         wrapper = _WRAPPER.format(stdin="" if with_stdin else " </dev/null")
-        words = ("sh", "-c", wrapper, "gpurun", self.nonce, directory, command)
+        words = ("sh", "-c", wrapper, "gpurun", self.nonce, directory, command, make_directory)
         self.sent = f"exec {shlex.join(words)}".encode(errors="surrogateescape")
         if len(self.sent) > LONGEST_BYTES:
             raise UsageError(

@@ -46,7 +46,12 @@ class Remote:
         self._hear = hear
         self._say = say
         self._directory = directory or link.login.root
-        self._envelope = Envelope(command, self._directory, with_stdin=say is not None)
+        self._envelope = Envelope(
+            command,
+            self._directory,
+            with_stdin=say is not None,
+            make_directory=link.login.make_root,
+        )
         self._misspoken: BaseException | None = None
         self._complaints = ""
 

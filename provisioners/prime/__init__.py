@@ -18,7 +18,7 @@ import httpx
 from gpurun.errors import AccountRefused, NoCapacity, ProviderError
 from gpurun.model import Created, Instance, Need, Offer, Order
 from gpurun.provider import Login, Remark, Traits
-from provisioners.prime import account, boxkey, order, pods
+from provisioners.prime import account, boxkey, disk, order, pods
 from provisioners.prime.access import Access, same_key
 from provisioners.prime.api import Answer, Api, NoAnswer, Query, trouble
 from provisioners.prime.listing import complete, searched
@@ -116,8 +116,9 @@ class Prime:
             name=f"prime-{instance_id}",  # addresses are given to others later
             user=user,
             addresses=((host, port),),
-            root="/root" if user == "root" else f"/home/{user}",
+            root=disk.root("/root" if user == "root" else f"/home/{user}"),
             key=self._access.key_file,
+            make_root=disk.MAKE_ROOT,
         )
 
     def self_destroy(self, instance_id: str) -> str:

@@ -38,7 +38,7 @@ def test_a_pod_is_entered_with_the_key_that_was_registered(
                 break
         shell = FabricShell(prime.login(made.instance_id), tmp_path / "known")
         said = shell.run("pwd; nvidia-smi -L | wc -l", timeout_s=30)
-        assert said.output.split() == [home, "1"]
+        assert said.output.split() == [f"{home}/gpurun", "1"]
         prime.destroy(made.instance_id)
         gone = Deadline(30)
         while not gone.passed() and api.meter().alive:

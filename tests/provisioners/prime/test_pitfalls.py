@@ -207,7 +207,7 @@ def test_public_keys_are_those_beside_the_key_that_logs_in(tmp_path: Path) -> No
 def test_the_login_s_user_is_the_pod_s(renter: Renter) -> None:
     number = renter.rent(renter.order(renter.offer("lambdalabs")))
     login = renter.prime.login(number)
-    assert (login.user, login.root) == ("ubuntu", "/home/ubuntu")
+    assert (login.user, login.root) == ("ubuntu", "/home/ubuntu/gpurun")
 
 
 # What the end of this machine would cost.
