@@ -19,7 +19,6 @@ from gpurun.provider import Traits
 
 SETUP_GRACE_S = 60.0
 FUSE_MARGIN_S = 120.0  # the fuse never cuts a collection that the keeper is making
-PROVIDER_MARGIN_S = 300.0
 LEAST_RUN_S = 60.0
 LONGEST_S = 90 * 86400.0
 GHOST_RESERVE_S = 900.0  # kept reserved for an attempt that may still appear
@@ -40,13 +39,6 @@ class Deadlines:
     @property
     def fuse_at(self) -> datetime:
         return self.ends_at + timedelta(seconds=FUSE_MARGIN_S)
-
-    @property
-    def provider_hour_at(self) -> datetime:
-        """The first full hour 5 min or more after the end, for timers that know only hours."""
-        earliest = self.ends_at + timedelta(seconds=PROVIDER_MARGIN_S)
-        hour = earliest.replace(minute=0, second=0, microsecond=0)
-        return hour if hour == earliest else hour + timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,18 +1,14 @@
-"""What can be rented now, asked of every provider at once.
+"""What can be rented now, asked of every provider at once, and what a run would cost there."""
 
-One that does not answer in time costs that time and hides nobody; why it is missing is told.
-"""
-
-import queue
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from gpurun import budget as money
+from gpurun.atonce import ask_each
 from gpurun.clock import Clock
-from gpurun.errors import GpurunError, ProviderUnreachable
+from gpurun.errors import GpurunError
 from gpurun.model import Budget, Need, Offer
 from gpurun.provider import Provisioner
 from gpurun.wiring import provisioner
@@ -33,13 +29,12 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one provider has; `trouble` says why it has told nothing, `bug` that it is ours."""
+    """What one provider has; `trouble` says why it has told nothing."""
 
     provider: str
     offers: tuple[Offer, ...] = ()
     cloud: Provisioner | None = None
     trouble: GpurunError | None = None
-    bug: Exception | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,24 +54,13 @@ def ask(
     within_s: float = ANSWER_WITHIN_S,
 ) -> list[Answer]:
     """An answer for each, in their order, after `within_s` at the latest."""
-    came: queue.SimpleQueue[Answer] = queue.SimpleQueue()
 
-    def work(name: str) -> None:
-        came.put(_ask(name, settings, clock, wish_for))
+    def offers_of(name: str) -> Answer:
+        cloud = provisioner(name, settings, clock)
+        return Answer(name, tuple(cloud.offers(wish_for(name).need)), cloud)
 
-    for name in providers:
-        threading.Thread(target=work, args=(name,), daemon=True, name=f"offers of {name}").start()
-    ends_s = clock.boot_s() + within_s
-    found: dict[str, Answer] = {}
-    while len(found) < len(set(providers)):
-        try:
-            answer = came.get(timeout=max(0.0, ends_s - clock.boot_s()))
-        except queue.Empty:
-            break
-        if answer.bug is not None:
-            raise answer.bug
-        found[answer.provider] = answer
-    return [found.get(name) or _late(name, within_s) for name in providers]
+    heard = ask_each(providers, offers_of, clock, within_s)
+    return [each.answer or Answer(each.provider, trouble=each.trouble) for each in heard]
 
 
 def priced(answer: Answer, budget: Budget | None) -> list[Priced]:
@@ -98,17 +82,3 @@ def expected_usd(offer: Offer, budget: Budget) -> Decimal:
     """
     time_usd = money.cost(offer.usd_per_hour, budget.setup_s + budget.run_s)
     return time_usd + money.traffic_usd(offer)
-
-
-def _ask(name: str, settings: "Settings", clock: Clock, wish_for: Callable[[str], Wish]) -> Answer:
-    try:
-        cloud = provisioner(name, settings, clock)
-        return Answer(name, tuple(cloud.offers(wish_for(name).need)), cloud)
-    except GpurunError as error:
-        return Answer(name, trouble=error)
-    except Exception as error:  # carried to whoever asked
-        return Answer(name, bug=error)
-
-
-def _late(name: str, within_s: float) -> Answer:
-    return Answer(name, trouble=ProviderUnreachable(f"{name} did not answer in {within_s:.0f} s"))

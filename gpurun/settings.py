@@ -24,12 +24,13 @@ from pydantic_settings import (
 
 from gpurun import places
 from gpurun.errors import UsageError
+from gpurun.notify import EVENTS
 from gpurun.recipe.explain import nearest
 from gpurun.recipe.kinds import shown
 from gpurun.recipe.merge import Caps
 
 PREFIX = "GPURUN_"
-SECRET = ("keys", "box_keys", "secrets")
+SECRET = ("keys", "box_keys", "secrets", "notify")
 ELSEWHERE = {"state_dir": "set GPURUN_HOME in the environment", "home": "set GPURUN_HOME"}
 
 Usd = Annotated[Decimal, Field(gt=0, allow_inf_nan=False)]
@@ -81,11 +82,21 @@ class Settings(BaseSettings):
     keys: dict[str, SecretStr] = Field(default={}, repr=False)  # provider -> its API key
     box_keys: dict[str, SecretStr] = Field(default={}, repr=False)  # -> one that may lie on a box
     secrets: dict[str, SecretStr] = Field(default={}, repr=False)  # for the recipes' `secrets:`
+    notify: tuple[SecretStr, ...] = Field(default=(), repr=False)  # addresses of apprise
+    notify_on: tuple[str, ...] = EVENTS
 
     @field_validator("runs_dir")
     @classmethod
     def _absolute(cls, path: Path) -> Path:
         return path.expanduser().absolute()
+
+    @field_validator("notify_on")
+    @classmethod
+    def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if name not in EVENTS:
+                raise ValueError(f"{shown(name)}: {nearest(name, EVENTS)}")
+        return names
 
     @property
     def state_dir(self) -> Path:

@@ -158,7 +158,7 @@ class Home:
 
     def document(self, run_id: str) -> dict[str, Any]:
         done = self.run("status", run_id, "--json")
-        assert done.returncode == 0, done.stderr
+        assert done.returncode == 0, done
         found: dict[str, Any] = json.loads(done.stdout)["runs"][0]
         return found
 

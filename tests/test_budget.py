@@ -12,6 +12,7 @@ from gpurun import budget as money
 from gpurun.errors import BudgetError, UsageError
 from gpurun.model import Budget, Offer
 from gpurun.provider import Traits
+from provisioners.vast.jobs import fires_at
 
 NOW = datetime(2026, 11, 21, 11, 0, tzinfo=UTC)
 VAST = Traits(settle_window_s=120, proof_gap_s=20, tail_s=360, fuse_ends_bill=True)
@@ -141,10 +142,8 @@ def test_a_run_timer_is_within_the_money_left_or_refused(
 def test_keeper_then_fuse_then_provider(ends_at: datetime) -> None:
     assume(ends_at.year < 9999)
     ends = money.Deadlines(ends_at, ends_at, ends_at)
-    assert ends.ends_at < ends.fuse_at < ends.provider_hour_at
-    assert ends.provider_hour_at.minute == ends.provider_hour_at.second == 0
-    to_provider = ends.provider_hour_at - ends.ends_at
-    assert timedelta(minutes=5) <= to_provider < timedelta(minutes=65)
+    assert ends.ends_at < ends.fuse_at < fires_at(ends.ends_at)
+    assert timedelta(minutes=5) <= fires_at(ends.ends_at) - ends.ends_at < timedelta(minutes=65)
 
 
 def test_a_budget_too_small_for_setup_and_one_minute_is_impossible() -> None:

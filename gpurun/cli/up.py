@@ -177,8 +177,8 @@ def _plan(
     ask: bool,
 ) -> Plan:
     """The cheapest plan among the recipe's providers; mistakes are found before any is asked."""
+    from gpurun import engine
     from gpurun.clock import SystemClock
-    from gpurun.engine.plan import plan_among
     from gpurun.errors import UsageError
     from gpurun.recipe import find, load, missing_secrets
     from gpurun.wiring import kind
@@ -200,7 +200,9 @@ def _plan(
     if ask:
         need_consent("to rent, which may cost money,", yes=False)
     folder = find(ref).absolute().parent
-    return plan_among(recipes, folder, offer_id=offer_id, settings=settings, clock=SystemClock())
+    return engine.plan_among(
+        recipes, folder, offer_id=offer_id, settings=settings, clock=SystemClock()
+    )
 
 
 def _asked(wanted: Sequence[str], settings: Settings) -> list[str]:

@@ -11,7 +11,7 @@ from gpurun.engine.control import (
     resume,
 )
 from gpurun.engine.orphans import Survey, end_orphan, orphans
-from gpurun.engine.plan import Plan, plan
+from gpurun.engine.plan import Plan, plan, plan_among
 from gpurun.engine.survey import Finding, doctor, doctor_of_box
 from gpurun.engine.visit import ssh_config, visit
 
@@ -30,6 +30,7 @@ __all__ = [
     "kill_everything_in_blackbox",
     "orphans",
     "plan",
+    "plan_among",
     "pull",
     "resume",
     "ssh_config",

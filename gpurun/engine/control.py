@@ -72,6 +72,8 @@ def begin(plan: Plan, settings: Settings) -> str:
             collected_at=None,
         )
     )
+    for remark in plan.remarks:
+        journal.runs.event(run_id, "note", remark)
     keeper.summon(places)  # it also ends what this driver may leave behind
     spawn.detached("gpurun.engine", run_id, log=places.run_dir(run_id) / "driver.log")
     return run_id

@@ -14,24 +14,36 @@ from gpurun.glance.rows import Parts, instant, may_bill
 from gpurun.model import AttemptState
 
 ZERO = Decimal(0)
+MOST_USD = Decimal(10**12)
+FIRST = "rent"  # has no row of its own: it lasts from the order to the first phase on the box
 NEVER_BILLED = (AttemptState.INTENT, AttemptState.REFUSED, AttemptState.EXPIRED)
 
 
 def spent_usd(parts: Parts, now: datetime) -> Decimal:
-    booked = sum((dollars(row.get("usd")) for row in _bookings(parts)), ZERO)
-    later = [*unbooked_usd(parts, now).values(), *held_usd(parts).values()]
-    return booked + sum(later, ZERO)
+    return sum((sum(box.values(), ZERO) for box in by_box(parts, now).values()), ZERO)
 
 
-def held_usd(parts: Parts) -> dict[str, Decimal]:
-    """By phase, `tail` or `traffic`: what counts as spent although nobody has billed it."""
-    found: dict[str, Decimal] = {}
+def by_box(parts: Parts, now: datetime) -> dict[str, dict[str, Decimal]]:
+    """By label and phase, exact: what was booked, what has been billed since then, and as `tail`
+    and `traffic` what counts as spent although nobody has billed it.
+    """
+    found: dict[str, dict[str, Decimal]] = {row["label"]: {} for row in parts.attempts}
+
+    def add(label: str, phase: str, usd: Decimal) -> None:
+        box = found.setdefault(label, {})
+        box[phase] = box.get(phase, ZERO) + usd
+
+    for row in parts.ledger:
+        if row.get("kind") in ("accrue", "settle"):
+            add(str(row.get("label")), row.get("phase") or FIRST, dollars(row.get("usd")))
+    for label, usd in unbooked_usd(parts, now).items():
+        add(label, parts.run.get("phase") or FIRST, usd)
     for attempt in parts.attempts:
         if settled_at(parts, attempt) is None:
             for phase in _phases_that_count(attempt):
-                usd = of_kind(parts, attempt["label"], "hold", phase)
-                found[phase] = found.get(phase, ZERO) + usd
-    return {phase: usd for phase, usd in found.items() if usd}
+                if usd := of_kind(parts, attempt["label"], "hold", phase):
+                    add(attempt["label"], phase, usd)
+    return found
 
 
 def settled_at(parts: Parts, attempt: Row) -> datetime | None:
@@ -80,10 +92,12 @@ def usd_per_hour(parts: Parts) -> Decimal | None:
 
 
 def dollars(text: object) -> Decimal:
+    """What is no amount, in a damaged row, counts as nothing."""
     try:
-        return Decimal(str(text)) if text is not None else ZERO
+        amount = Decimal(str(text)) if text is not None else ZERO
     except InvalidOperation:
         return ZERO
+    return amount if amount.is_finite() and abs(amount) < MOST_USD else ZERO
 
 
 def cents(amount: Decimal) -> Decimal:
@@ -95,10 +109,6 @@ def rate_text(amount: Decimal | None) -> str | None:
     if amount is None:
         return None
     return format(amount if -int(amount.as_tuple().exponent) >= 2 else amount.quantize(CENT), "f")
-
-
-def _bookings(parts: Parts) -> list[Row]:
-    return [row for row in parts.ledger if row.get("kind") in ("accrue", "settle")]
 
 
 def _phases_that_count(attempt: Row) -> tuple[str, ...]:

@@ -102,7 +102,11 @@ def may_bill(attempt: Row) -> bool:
 
 
 def instant(seconds: float | None) -> datetime | None:
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+    """None also of what is no instant, in a damaged row."""
+    try:
+        return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+    except (TypeError, ValueError, OverflowError, OSError):
+        return None
 
 
 def _dollars(text: object) -> Decimal | None:

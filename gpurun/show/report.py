@@ -16,6 +16,8 @@ def report_text(document: dict[str, Any], look: Look) -> str:
     head, *body, total = table(("PHASE", "DURATION", "COST"), rows, right=(1, 2))
     lines = [look.paint(head, "bold"), *body, look.paint(total, "bold")]
     lines += _artifacts(document["artifacts"])
+    notes = (event for event in document.get("events", []) if event["what"] == "note")
+    lines += [f"note: {printable(event['detail'])}" for event in notes]
     for bill in document.get("bills", []):
         lines += _bill(bill)
     for timer in document.get("timers", []):

@@ -33,7 +33,7 @@ _ONE_GUARD = (
 _TWO_GUARDS = "two: the keeper, and the fuse with the key for the box once gpurun has reached it"
 _DISK = "disk:"  # ids of disks among the ids of pods
 _NEWEST: Query = {"sort_by": "terminatedAt", "sort_order": "desc", "limit": 100}
-_REGISTER = "run `gpurun auth prime --ssh-key ~/.ssh/id_ed25519.pub`"
+_REGISTER = "run `gpurun auth prime --ssh-key FILE.pub` (`ssh-keygen -t ed25519` makes one)"
 _EMPTY = ": it bills until the wallet is empty"
 _KEYED = (
     "the fuse on the box ends it 2 minutes after its timer, with the key that you gave for it; "
