@@ -2,9 +2,12 @@
 
 `make clients` puts them into an environment of their own (tests/clouds/official-clients.txt).  Each
 session has its own HOME: both keep files there, and both cache what they have seen.
+
+With OFFICIAL_TRANSCRIPT=FILE each command and what it printed is added to that file.
 """
 
 import os
+import shlex
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,7 +37,7 @@ class Session:
     def run(self, *argv: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         program = BIN / argv[0]
         assert program.exists(), f"{program} is missing: run `make clients`"
-        return subprocess.run(
+        done = subprocess.run(
             [program, *argv[1:]],
             env=self.environment,
             input=stdin,
@@ -42,6 +45,10 @@ class Session:
             text=True,
             timeout=TIMEOUT_S,
         )
+        if transcript := os.environ.get("OFFICIAL_TRANSCRIPT"):
+            with Path(transcript).open("a") as file:
+                file.write(f"$ {shlex.join(argv)}\n{done.stdout}{done.stderr}\n")
+        return done
 
 
 def vastai(cloud: Cloud, home: Path, api_key: str | None = None) -> Session:
