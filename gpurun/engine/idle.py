@@ -20,7 +20,7 @@ class Idle:
         self._shell = shell
         self._clock = clock
         self._looked_s = clock.boot_s()
-        self._idle_s = 0.0
+        self.seconds = 0.0  # for so long it has been idle by now
 
     def look(self) -> str:
         """Why the box is ended now; empty while it is not."""
@@ -33,10 +33,10 @@ class Idle:
         if sample is None or not sample.fresh:
             return ""  # what nobody has seen was not idle
         counted_s = min(since_s, MOST_BETWEEN_S)
-        self._idle_s = self._idle_s + counted_s if sample.idle(IDLE_PERCENT) else 0.0
-        if self._idle_s <= float(self._minutes) * 60:
+        self.seconds = self.seconds + counted_s if sample.idle(IDLE_PERCENT) else 0.0
+        if self.seconds <= float(self._minutes) * 60:
             return ""
         return (
             f"the box is idle: every GPU was under {IDLE_PERCENT} % for "
-            f"{self._idle_s / 60:.1f} minutes (budget.idle_minutes {self._minutes})"
+            f"{self.seconds / 60:.1f} minutes (budget.idle_minutes {self._minutes})"
         )

@@ -3,10 +3,11 @@
 import math
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from gpurun import keeper
-from gpurun.clock import Clock
+from gpurun.clock import Clock, after
 from gpurun.engine import pushing
 from gpurun.engine.box import Box
 from gpurun.engine.context import Context
@@ -124,5 +125,13 @@ def hold(ctx: Context, shell: Shell, tending: Tending) -> None:
         with suppress(StoreError):
             tending()
         if why := idle.look():
+            ctx.fact(partial(_note_idle, ctx, idle))
             raise PhaseFailed(why)
         ctx.clock.sleep(HOLD_TICK_S)
+
+
+def _note_idle(ctx: Context, idle: Idle) -> None:
+    """From when on the box was paid for nothing."""
+    since = after(ctx.clock.now(), -idle.seconds).isoformat()
+    progress = ctx.journal.runs.progress_of(ctx.run.id)
+    ctx.journal.runs.progress(ctx.run.id, progress | {"idle_since": since})

@@ -10,7 +10,7 @@ from pathlib import Path
 from gpurun.blackbox import Entry
 from gpurun.errors import UsageError
 from gpurun.glance import lines
-from gpurun.glance.history import artifacts, bills_of, phases_of, timers_of
+from gpurun.glance.history import artifacts, bills_of, spending_of, timers_of
 from gpurun.glance.reader import Reader, Row, Unreadable
 from gpurun.glance.rows import (
     KEEPER_LISTED_WITHIN,
@@ -47,7 +47,6 @@ __all__ = [
     "final_document",
     "keeper_document",
     "needs_keeper",
-    "phases",
     "report_document",
     "resolve",
     "run_document",
@@ -125,12 +124,6 @@ def run_document(home: Path, run_id: str, now: datetime) -> Document:
     return dict(found[0])
 
 
-def phases(home: Path, run_id: str, now: datetime) -> list[Document]:
-    """Seconds and dollars of each phase, in order; the dollars sum to the run's to the cent."""
-    with _journal(home) as reader:
-        return phases_of(reader, _parts(reader, run_id), now)
-
-
 def events(home: Path, run_id: str) -> list[Document]:
     with _journal(home) as reader:
         return [
@@ -150,11 +143,8 @@ def final_document(home: Path, run_id: str, now: datetime) -> Document:
     shown = run_document(home, run_id, now)
     with _journal(home) as reader:
         parts = _parts(reader, run_id)
-        return shown | {
-            "phases": phases_of(reader, parts, now),
-            "artifacts": artifacts(parts.run),
-            "destroyed_at": iso(destroyed_at(parts)),
-        }
+        left = {"artifacts": artifacts(parts.run), "destroyed_at": iso(destroyed_at(parts))}
+        return shown | spending_of(reader, parts, now) | left
 
 
 def report_document(home: Path, run_id: str, now: datetime) -> Document:

@@ -4,37 +4,41 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from gpurun.budget import allocate_cents
-from gpurun.glance import money
+from gpurun.glance import money, waste
 from gpurun.glance.reader import Reader, Row
 from gpurun.glance.rows import Parts, instant, iso, parsed
 
-FIRST = "rent"  # has no row of its own: it lasts from the order to the first phase on the box
+FIRST = money.FIRST
 
 
-def phases_of(reader: Reader, parts: Parts, now: datetime) -> list[dict[str, Any]]:
-    """A phase that was gone through twice, on a second box, is one line."""
+def spending_of(reader: Reader, parts: Parts, now: datetime) -> dict[str, Any]:
+    """The phases with their seconds and dollars, in order, and what of it was wasted.
+
+    A phase that was gone through twice, on a second box, is one item.
+    """
     rows = reader.rows("phases", "WHERE run_id = ? ORDER BY id", [parts.run["id"]])
+    boxes = waste.spent(parts, now)
     seconds = _seconds(parts, rows, now)
+    if idle_s := min(waste.idle(parts)[1], seconds.get(waste.TRAIN, 0.0)):
+        seconds[waste.TRAIN] -= idle_s
+        seconds = _after(seconds, waste.TRAIN, waste.IDLE, idle_s)
     usd = dict.fromkeys(seconds, Decimal(0))
-    for row in parts.ledger:
-        if row.get("kind") in ("accrue", "settle"):
-            name = row.get("phase") or FIRST
-            usd[name] = usd.get(name, Decimal(0)) + money.dollars(row.get("usd"))
-    current = parts.run.get("phase") or FIRST
-    unbooked = sum(money.unbooked_usd(parts, now).values(), Decimal(0))
-    if unbooked:
-        usd[current] = usd.get(current, Decimal(0)) + unbooked
-    usd |= money.held_usd(parts)
-    exact = money.spent_usd(parts, now)
-    total = money.cents(exact)
-    dearest = max(usd, key=lambda name: usd[name])
-    usd[dearest] += total - exact  # rounded up: less than a cent
-    shares = allocate_cents(usd, total)
-    return [
-        {"name": name, "seconds": round(seconds.get(name, 0.0), 1), "usd": f"{shares[name]:.2f}"}
-        for name in usd
-    ]
+    for box in boxes.values():
+        for name, amount in box.items():
+            usd[name] = usd.get(name, Decimal(0)) + amount
+    shares = money.in_cents(usd)
+    total_usd = sum(shares.values(), Decimal(0))
+    return {
+        "phases": [
+            {
+                "name": name,
+                "seconds": round(seconds.get(name, 0.0), 1),
+                "usd": f"{shares[name]:.2f}",
+            }
+            for name in usd
+        ],
+        "wasted": waste.document(parts, boxes, total_usd),
+    }
 
 
 def timers_of(parts: Parts) -> list[dict[str, Any]]:
@@ -95,20 +99,36 @@ def _bill(parts: Parts, attempt: Row, unbooked_usd: Decimal) -> dict[str, Any]:
     }
 
 
+def _after(found: dict[str, float], name: str, new: str, seconds: float) -> dict[str, float]:
+    """With another item behind the one of this name."""
+    return {
+        key: value
+        for each, old in found.items()
+        for key, value in ((each, old), *(((new, seconds),) if each == name else ()))
+    }
+
+
 def _seconds(parts: Parts, rows: list[Row], now: datetime) -> dict[str, float]:
-    """By phase rows; where the engine writes none, by what was booked."""
+    """As long as was booked, or by phase rows where that is more: of what is not booked yet, and
+    of what bills nothing.  A row that a killed driver left open lasts until the next one.
+    """
     end = instant(parts.run.get("finished_at")) or now
-    first = next((began for row in rows if (began := instant(row.get("began_at")))), end)
+    begun = [began for row in rows if (began := instant(row.get("began_at")))]
+    first = min(begun, default=end)
     began_at = instant(parts.run.get("created_at")) or first
     found = {FIRST: max(0.0, (first - began_at).total_seconds())}
     for row in rows:
-        began, ended = instant(row.get("began_at")), instant(row.get("ended_at")) or end
-        if began is not None:
+        if (began := instant(row.get("began_at"))) is not None:
+            following = min((at for at in begun if at > began), default=end)
+            ended = instant(row.get("ended_at")) or following
             name = str(row.get("phase"))
             found[name] = found.get(name, 0.0) + max(0.0, (ended - began).total_seconds())
-    with_rows = {FIRST, *(str(row.get("phase")) for row in rows)}
+    booked: dict[str, float] = {}
     for row in parts.ledger:
-        phase, since, at = str(row.get("phase")), instant(row.get("since")), instant(row.get("at"))
-        if row.get("kind") == "accrue" and phase not in with_rows and since and at:
-            found[phase] = found.get(phase, 0.0) + (at - since).total_seconds()
+        since, at = instant(row.get("since")), instant(row.get("at"))
+        if row.get("kind") == "accrue" and since and at:
+            name = str(row.get("phase") or FIRST)
+            booked[name] = booked.get(name, 0.0) + max(0.0, (at - since).total_seconds())
+    for name, seconds in booked.items():
+        found[name] = max(found.get(name, 0.0), seconds)
     return found

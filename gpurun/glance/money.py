@@ -5,10 +5,11 @@ to the proof that it is gone, and from then on also what may be billed after it,
 has said what it has charged.  Cents are rounded up.
 """
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
-from decimal import ROUND_CEILING, Decimal, InvalidOperation
+from decimal import ROUND_CEILING, ROUND_HALF_UP, Decimal, InvalidOperation
 
-from gpurun.budget import CENT, GHOST_RESERVE_S, cost
+from gpurun.budget import CENT, GHOST_RESERVE_S, allocate_cents, cost
 from gpurun.glance.reader import Row
 from gpurun.glance.rows import Parts, instant, may_bill
 from gpurun.model import AttemptState
@@ -35,9 +36,9 @@ def by_box(parts: Parts, now: datetime) -> dict[str, dict[str, Decimal]]:
 
     for row in parts.ledger:
         if row.get("kind") in ("accrue", "settle"):
-            add(str(row.get("label")), row.get("phase") or FIRST, dollars(row.get("usd")))
+            add(str(row.get("label")), str(row.get("phase") or FIRST), dollars(row.get("usd")))
     for label, usd in unbooked_usd(parts, now).items():
-        add(label, parts.run.get("phase") or FIRST, usd)
+        add(label, str(parts.run.get("phase") or FIRST), usd)
     for attempt in parts.attempts:
         if settled_at(parts, attempt) is None:
             for phase in _phases_that_count(attempt):
@@ -98,6 +99,25 @@ def dollars(text: object) -> Decimal:
     except InvalidOperation:
         return ZERO
     return amount if amount.is_finite() and abs(amount) < MOST_USD else ZERO
+
+
+def in_cents(usd: Mapping[str, Decimal], total: Decimal | None = None) -> dict[str, Decimal]:
+    """Whole cents for each, which sum to the total, or to the sum of all, rounded up."""
+    exact = sum(usd.values(), ZERO)
+    if not usd:
+        return {}
+    dearest = max(usd, key=lambda name: usd[name])
+    whole = cents(exact) if total is None else total
+    return allocate_cents({**usd, dearest: usd[dearest] + whole - exact}, whole)
+
+
+def share(part: Decimal, whole: Decimal) -> float | None:
+    """0 to 1; None of nothing."""
+    return round(float(part / whole), 4) if whole > 0 else None
+
+
+def nearest(amount: Decimal) -> Decimal:
+    return amount.quantize(CENT, rounding=ROUND_HALF_UP)
 
 
 def cents(amount: Decimal) -> Decimal:

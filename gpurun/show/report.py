@@ -5,6 +5,13 @@ from typing import Any
 
 from gpurun.show.text import Look, duration, local_time, money, printable, size, table
 
+WASTED = {
+    "no_step_usd": "on boxes that ended before their first step",
+    "waiting_usd": "waiting for boxes and their checks",
+    "idle_usd": "idle",
+    "ending_usd": "ending boxes",
+}
+
 
 def report_text(document: dict[str, Any], look: Look) -> str:
     """Of a final document; of a report's also its bills, and what armed and fired."""
@@ -13,8 +20,9 @@ def report_text(document: dict[str, Any], look: Look) -> str:
     total_usd = sum((Decimal(phase["usd"]) for phase in phases), Decimal(0))
     rows = [(p["name"], duration(p["seconds"]), money(p["usd"])) for p in phases]
     rows.append(("total", duration(total_s), money(total_usd)))
-    head, *body, total = table(("PHASE", "DURATION", "COST"), rows, right=(1, 2))
+    head, *body, total = table(("PHASE", "DURATION", _cost(document)), rows, right=(1, 2))
     lines = [look.paint(head, "bold"), *body, look.paint(total, "bold")]
+    lines += _wasted(document["wasted"])
     lines += _artifacts(document["artifacts"])
     notes = (event for event in document.get("events", []) if event["what"] == "note")
     lines += [f"note: {printable(event['detail'])}" for event in notes]
@@ -24,6 +32,21 @@ def report_text(document: dict[str, Any], look: Look) -> str:
         lines.append(_timer(timer))
     lines.append(_end(document, look))
     return "\n".join(lines)
+
+
+def _cost(document: dict[str, Any]) -> str:
+    """With the rate, where it is one; a run of several boxes has paid several."""
+    several = len(document.get("bills", [])) > 1
+    rate = document["usd_per_hour"]
+    return "COST" if several or rate is None else f"COST @ ${rate}/h"
+
+
+def _wasted(wasted: dict[str, Any]) -> list[str]:
+    if not Decimal(wasted["usd"]):
+        return []
+    parts = ((WASTED[key], wasted[key]) for key in WASTED if Decimal(wasted[key]))
+    why = ", ".join(f"{money(usd)} {words}" for words, usd in parts)
+    return [f"wasted {money(wasted['usd'])} ({wasted['share']:.0%}): {why}"]
 
 
 def _artifacts(artifacts: list[dict[str, Any]]) -> list[str]:

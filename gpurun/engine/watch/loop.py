@@ -72,6 +72,7 @@ def look_once(ctx: Context, shell: Shell, log: Path, _progress: object = None) -
 
 
 def _failed(ctx: Context, watcher: Watcher, failed: Failed, shell: Shell, log: Path) -> PhaseFailed:
+    useless_since = _useless_since(watcher, failed)
     judged = judge(
         watcher,
         failed,
@@ -82,9 +83,18 @@ def _failed(ctx: Context, watcher: Watcher, failed: Failed, shell: Shell, log: P
         log=log,
     )
     with suppress(StoreError):
-        document = watcher.document() | {"verdict": judged.document()}
+        document = watcher.document() | {
+            "verdict": judged.document(),
+            "idle_since": useless_since,
+        }
         ctx.journal.runs.progress(ctx.run.id, document)
     return PhaseFailed(judged.message)
+
+
+def _useless_since(watcher: Watcher, failed: Failed) -> str | None:
+    """Of a training that hangs or idles: what it has cost from then on was for nothing."""
+    since = {"hang": watcher.progress.moved_at, "idle": watcher.idle_since}.get(failed.how)
+    return since.isoformat() if since else None
 
 
 def _evidence_s(ctx: Context) -> float:

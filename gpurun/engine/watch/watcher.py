@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -113,6 +114,11 @@ class Watcher:
         self._hear(sight, offset)
         self._see(sight.sections, now_s)
         return sight
+
+    @property
+    def idle_since(self) -> datetime:
+        """From when on every GPU has been idle, as far as it was seen; now, if they work."""
+        return after(self._clock.now(), -self._idle_s)
 
     def look_at_health(self) -> None:
         """Ask for the kernel's, the memory group's and the disk's last word."""
