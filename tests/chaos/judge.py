@@ -1,0 +1,208 @@
+"""Judges a schedule by the meter and the clock of the machine, not by what gpurun says of itself.
+
+Terms as in docs/guarantees.md.  A deadline is the one that the journal had in force, and never
+later than the recipe allows; what could not act for a time is forgiven that time and 5 s.
+"""
+
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.chaos.meters import Life
+from tests.chaos.schedule import Schedule
+from tests.chaos.stage import FOREIGN, Away, Played, rows
+
+AT_E_S = 2.0  # the keeper's DELETE, after `ends_at`
+AGAIN_S = 5.0  # after it was revived, or is answered again
+SETUP_GRACE_S = 60.0
+SLACK_S = 1.0  # between two looks at the meter, and of what is written down
+LATE_COLLECT_S = 120.0
+COUNTS = ("double_bought", "forgotten", "false_deaths", "killed_foreign", "killed_early")
+
+
+@dataclass(slots=True)
+class Verdict:
+    """Counts of what must be nothing; `found` says each in a sentence.
+
+    `latest_s` is how much longer than its bound the longest lived; less than half a cent of it (5 s
+    at $3.60/h) is no leak, and the machine's own: many schedules share its cores.
+    """
+
+    leaked_usd: float = 0.0
+    double_bought: int = 0
+    forgotten: int = 0
+    false_deaths: int = 0
+    killed_foreign: int = 0
+    killed_early: int = 0
+    found: list[str] = field(default_factory=list)
+    latest_s: float = float("-inf")
+
+    @property
+    def clean(self) -> bool:
+        return not self.leaked_usd and not any(self._counts()) and not self.found
+
+    def plus(self, other: "Verdict") -> "Verdict":
+        counts = [a + b for a, b in zip(self._counts(), other._counts(), strict=True)]
+        leaked_usd = round(self.leaked_usd + other.leaked_usd, 2)
+        latest_s = max(self.latest_s, other.latest_s)
+        return Verdict(leaked_usd, *counts, found=self.found + other.found, latest_s=latest_s)
+
+    def line(self, schedules: int) -> str:
+        """The last line of `python -m tests.chaos`."""
+        words = [f"schedules={schedules}", f"leaked_usd={self.leaked_usd:.2f}"]
+        counted = zip(COUNTS, self._counts(), strict=True)
+        return " ".join([*words, *(f"{name}={count}" for name, count in counted)])
+
+    def _counts(self) -> list[int]:
+        return [getattr(self, name) for name in COUNTS]
+
+
+@dataclass(frozen=True, slots=True)
+class Passing:
+    """A line of points.log."""
+
+    who: str
+    point: str
+    nth: int
+    label: str
+    at_s: float
+
+
+def passings(played: Played) -> list[Passing]:
+    log = played.folder / "points.log"
+    lines = log.read_text().splitlines() if log.exists() else []
+    split = [line.split("|") for line in lines]
+    return [
+        Passing(who, point, int(nth), label, float(at_s))
+        for who, point, nth, label, at_s, _pid in split
+    ]
+
+
+def judge(schedule: Schedule, played: Played) -> Verdict:
+    verdict, passed = Verdict(), passings(played)
+    if played.watcher.broken:
+        verdict.found.append(f"the meter broke: {played.watcher.broken}")
+    lives = played.watcher.lives
+    ours = [life for life in lives if not life.foreign]
+    for life in lives:
+        if life.foreign and life.died_s is not None:
+            verdict.killed_foreign += 1
+            verdict.found.append(f"{life.label} of somebody else was ended")
+    for life in ours:
+        _lived_too_long(verdict, schedule, played, life)
+        _died_too_soon(verdict, schedule, played, life)
+        _said_to_be_gone(verdict, life, passed)
+    _bought_twice(verdict, ours, passed)
+    _forgotten(verdict, played)
+    _as_was_wanted(verdict, schedule, played)
+    return verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Timer:
+    seq: int
+    kind: str
+    state: str
+    fires_s: float
+    ends_s: float
+
+
+def _timers(played: Played, label: str) -> list[Timer]:
+    query = f"select seq, kind, state, fires_boot_s, ends_boot_s from timers where label='{label}'"
+    found = [Timer(*row) for row in rows(played.home.places.database, query)]  # type: ignore[arg-type]
+    return sorted((one for one in found if one.state != "arming"), key=lambda one: one.seq)
+
+
+def _lived_too_long(verdict: Verdict, schedule: Schedule, played: Played, life: Life) -> None:
+    timers = _timers(played, life.label)
+    if not timers:
+        return  # forgotten, which is counted there
+    ends_s = timers[-1].ends_s
+    extended = any(deed.words[:1] == ("extend",) for deed in schedule.deeds)
+    slept = any(deed.do == "sleep" for deed in schedule.deeds)
+    if life.launched_s is not None and not extended:
+        whole_s = (schedule.run_minutes + schedule.grace_minutes) * 60 + SLACK_S
+        ends_s = min(ends_s, life.launched_s + whole_s + (LATE_COLLECT_S if slept else 0.0))
+    due_s = _due_s(ends_s, played.aways)
+    died_s = played.now_s if life.died_s is None else life.died_s
+    over_s = died_s - due_s
+    leaked_usd = round(max(0.0, over_s) * life.usd_per_hour / 3600, 2)
+    verdict.latest_s = max(verdict.latest_s, over_s)
+    if leaked_usd > 0:
+        verdict.leaked_usd += leaked_usd
+        verdict.found.append(
+            f"{life.label} lived {over_s:.1f} s longer than it may (${leaked_usd:.2f}), "
+            f"{died_s - ends_s:.1f} s longer than its timer"
+        )
+
+
+def _due_s(ends_s: float, aways: list[Away]) -> float:
+    """When it must be gone at the latest: at E, or soon after there was someone to end it."""
+    due_s = ends_s + AT_E_S
+    for away in sorted(aways, key=lambda one: one.since_s):
+        if away.since_s - AGAIN_S <= due_s < away.until_s + AGAIN_S:
+            due_s = away.until_s + AGAIN_S
+    return due_s
+
+
+def _died_too_soon(verdict: Verdict, schedule: Schedule, played: Played, life: Life) -> None:
+    if life.died_s is None or schedule.excused():
+        return
+    query = f"select ending from runs where id='{life.run}'"
+    [[ending]] = rows(played.home.places.database, query) or [(None,)]
+    if ending == "done" and schedule.train == "ends":
+        return
+    own = [timer for timer in _timers(played, life.label) if timer.kind != "ending"]
+    if own and life.died_s < own[-1].fires_s - SLACK_S:
+        verdict.killed_early += 1
+        early_s = own[-1].fires_s - life.died_s
+        verdict.found.append(f"{life.label} was ended {early_s:.1f} s before its timer ({ending})")
+
+
+def _said_to_be_gone(verdict: Verdict, life: Life, passed: list[Passing]) -> None:
+    said = [one.at_s for one in passed if one.point == "Attempts.gone" and one.label == life.label]
+    if said and (life.died_s is None or life.died_s > min(said) + SLACK_S):
+        verdict.false_deaths += 1
+        verdict.found.append(f"{life.label} was said to be gone while it lived")
+
+
+def _bought_twice(verdict: Verdict, ours: list[Life], passed: list[Passing]) -> None:
+    sent = Counter(one.label for one in passed if one.point == "before Cloud.create")
+    twice = {label for label, count in sent.items() if count > 1}
+    for index, life in enumerate(ours):
+        for other in ours[index + 1 :]:
+            if life.run == other.run and (life.died_s is None or other.born_s < life.died_s):
+                twice.add(life.label)
+    verdict.double_bought += len(twice)
+    verdict.found += [f"{label} was bought twice" for label in sorted(twice)]
+
+
+def _forgotten(verdict: Verdict, played: Played) -> None:
+    living = played.watcher.alive()
+    for life in living:
+        verdict.forgotten += 1
+        verdict.found.append(f"{life.label} lives on")
+    if not living and (left := _processes(played)):
+        verdict.forgotten += 1
+        verdict.found.append(f"processes of a box live on: {left}")
+    if not living and not played.over:
+        state = rows(played.home.places.database, "select state, phase, error from runs")
+        labels = rows(played.home.places.database, "select label, state from instances")
+        verdict.found.append(f"not over after {played.seconds:.0f} s: {state} {labels}")
+
+
+def _as_was_wanted(verdict: Verdict, schedule: Schedule, played: Played) -> None:
+    found = rows(played.home.places.database, "select state, error from runs")
+    if schedule.only and [state for state, _ in found] != [schedule.only]:
+        verdict.found.append(f"it came to {found}, not to {schedule.only}")
+
+
+def _processes(played: Played) -> list[int]:
+    """Those of boxes of this machine, but for the box that is somebody else's."""
+    found = []
+    for pid in played.home.box_processes():
+        with suppress(OSError):
+            if FOREIGN.encode() not in Path(f"/proc/{pid}/environ").read_bytes():
+                found.append(pid)
+    return found

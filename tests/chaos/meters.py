@@ -1,0 +1,146 @@
+"""What truly lives and bills, seen from outside, on the boot clock of the schedule."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from tests.chaos.inside import boot_s
+from tests.clouds.serve import Cloud
+from tests.homes import Home
+
+LOOK_EVERY_S = 0.05
+STARTED = "out/launched"  # a training's first deed
+
+
+@dataclass(slots=True)
+class Life:
+    """One box from its first to its last sighting; `died_s` None: it lives."""
+
+    label: str
+    foreign: bool
+    usd_per_hour: float
+    born_s: float
+    launched_s: float | None = None
+    died_s: float | None = None
+
+    @property
+    def run(self) -> str:
+        """The id of its run, as its label has it."""
+        return self.label.split("-")[2] if self.label.count("-") == 3 else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    key: str
+    label: str
+    foreign: bool
+    usd_per_hour: float
+    launched: bool
+
+
+class Meter(Protocol):
+    def look(self) -> Iterator[Sighting]:
+        """Everything that lives now."""
+
+
+class LocalMeter:
+    """The boxes of this machine: a directory each, while it is there."""
+
+    def __init__(self, home: Home, usd_per_hour: float) -> None:
+        self._boxes = home.places.boxes
+        self._usd_per_hour = usd_per_hour
+        self.foreign: set[str] = set()
+
+    def look(self) -> Iterator[Sighting]:
+        with suppress(FileNotFoundError):
+            for path in sorted(self._boxes.iterdir()):
+                if path.name.startswith("."):
+                    continue
+                launched = (path / "root" / STARTED).exists()
+                foreign = path.name in self.foreign
+                yield Sighting(path.name, path.name, foreign, self._usd_per_hour, launched)
+
+
+class CloudMeter:
+    """The books of an emulated cloud."""
+
+    def __init__(self, cloud: Cloud) -> None:
+        self._cloud = cloud
+
+    def look(self) -> Iterator[Sighting]:
+        world = self._cloud.world
+        with world.lock:
+            world.settle()
+            living = [(number, one) for number, one in enumerate(world.rentals) if one.alive]
+            for number, one in living:
+                yield Sighting(
+                    str(number),
+                    one.label,
+                    one.foreign,
+                    float(one.meter.usd_per_hour),
+                    self._launched(one),
+                )
+
+    def _launched(self, rental: object) -> bool:
+        machine = getattr(rental, "machine", None)
+        if machine is None or not machine.done() or machine.exception() is not None:
+            return False
+        box = machine.result().box
+        folders = (box.root / "workspace/gpurun", box.home, box.root / "root")
+        return any((folder / STARTED).exists() for folder in folders)
+
+
+class Watcher:
+    """Looks at a meter without pause until the block ends."""
+
+    def __init__(self, meter: Meter, folder: Path) -> None:
+        self._meter = meter
+        self._folder = folder
+        self._lives: dict[str, Life] = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True, name="meter")
+        self.broken = ""
+
+    def __enter__(self) -> "Watcher":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    @property
+    def lives(self) -> list[Life]:
+        return list(self._lives.values())
+
+    def alive(self) -> list[Life]:
+        """Those of ours that bill now."""
+        return [life for life in self.lives if life.died_s is None and not life.foreign]
+
+    def _watch(self) -> None:
+        try:
+            while not self._stop.wait(LOOK_EVERY_S):
+                self._look()
+            self._look()
+        except Exception as error:  # told by whoever judges
+            self.broken = repr(error)
+
+    def _look(self) -> None:
+        before_s = boot_s(self._folder)
+        seen = {sighting.key: sighting for sighting in self._meter.look()}
+        for key, one in seen.items():
+            life = self._lives.get(key)
+            if life is None:
+                life = Life(one.label, one.foreign, one.usd_per_hour, before_s)
+                self._lives[key] = life
+            life.usd_per_hour = max(life.usd_per_hour, one.usd_per_hour)
+            if one.launched and life.launched_s is None:
+                life.launched_s = before_s
+        for key, life in self._lives.items():
+            if key not in seen and life.died_s is None:
+                life.died_s = before_s
+            elif key in seen and life.died_s is not None:
+                life.died_s = None  # it has come back

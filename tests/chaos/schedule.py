@@ -1,0 +1,174 @@
+"""A schedule: one run, and what befalls it; a small JSON that can be played again."""
+
+import json
+import random
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+HOURS_9_S = 32_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """What is done, and when: at a point that a process passes, or `at_s` after `up` began.
+
+    who, point, nth  the process (cli, driver, takeover, keeper, any) at its nth passing of a point
+    do               kill, kill keeper, kill all, stop, sleep, wall, fault, gpurun
+    seconds          how long it lasts: until the next command, SIGCONT, the end of a fault; for
+                     sleep and wall how far the clock jumps
+    words            of a gpurun command, RUN standing for the run; or a fault's name
+    values           of a fault
+    """
+
+    do: str
+    who: str = ""
+    point: str = ""
+    nth: int = 1
+    at_s: float = 0.0
+    seconds: float = 0.0
+    words: tuple[str, ...] = ()
+    values: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """`train` is a word of tests.chaos.stage.TRAININGS; `then` is "" or "restored"."""
+
+    provider: str
+    train: str
+    deeds: tuple[Deed, ...] = ()
+    name: str = ""
+    setup_minutes: float = 0.5
+    run_minutes: float = 0.05
+    grace_minutes: float = 0.03
+    then: str = ""
+    only: str = ""  # "": whatever; else a word that must be said of the run: done, deadline
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    def excused(self) -> bool:
+        """Whether a run of it may fail before its time: someone wanted so, or the training does."""
+        wanted = any(deed.words[:1] == ("kill",) for deed in self.deeds)
+        return wanted or self.train == "fails"
+
+
+def from_json(text: str) -> Schedule:
+    found = json.loads(text)
+    deeds = [deed | {"words": tuple(deed.get("words", ()))} for deed in found.pop("deeds", [])]
+    return Schedule(deeds=tuple(Deed(**deed) for deed in deeds), **found)
+
+
+def drawn(seed: int, number: int, provider: str) -> Schedule:
+    """The schedule of this number: one or two deeds, at random points or times."""
+    dice = random.Random(f"{seed}/{number}/{provider}")
+    train = dice.choice(["waits", "waits", "ends", "ends", "ignores", "fails"])
+    deeds = [_deed(dice, provider) for _ in range(dice.choice([1, 1, 2, 2, 3]))]
+    sleeps = [deed for deed in deeds if deed.do == "sleep"]
+    return Schedule(
+        provider=provider,
+        train=train,
+        deeds=tuple(deed for deed in deeds if deed not in sleeps[1:]),
+        name=f"seed {seed} number {number}",
+        run_minutes=round(dice.uniform(1, 5) / 60, 4),
+        grace_minutes=round(dice.uniform(1, 3) / 60, 4),
+    )
+
+
+def _deed(dice: random.Random, provider: str) -> Deed:
+    where: dict[str, Any] = dict(zip(("who", "point"), dice.choice(POINTS), strict=True))
+    do = dice.choice(["kill", "kill", "kill", "kill all", "kill all", "kill keeper", *OTHERS])
+    match do:
+        case "kill all" | "stop":
+            return Deed(do, **where, seconds=round(dice.uniform(0.2, 9), 2))
+        case "sleep":
+            return Deed(do, **where, seconds=dice.choice([60.0, 3600.0, HOURS_9_S]))
+        case "wall":  # on this machine a box has the same clock, which `accept` compares
+            where = {"who": "driver", "point": dice.choice(AFTER_ACCEPT)}
+            return Deed(do, **where, seconds=dice.choice([HOURS_9_S, -86_400.0, 3600.0]))
+        case "fault":
+            fault, values = dice.choice(FAULTS[provider])
+            seconds = round(dice.uniform(1, 8), 2)
+            return Deed(do, **where, seconds=seconds, words=(fault,), values=values)
+        case "gpurun":
+            words = dice.choice(COMMANDS)
+            return Deed(do, at_s=round(dice.uniform(2, 9), 2), words=words)
+    return Deed(do, **where)
+
+
+OTHERS = ("stop", "sleep", "wall", "fault", "fault", "gpurun")
+COMMANDS = (
+    ("kill", "RUN", "--yes"),
+    ("kill", "RUN", "--yes", "--no-collect"),
+    ("extend", "RUN", "0.05m"),
+    ("resume", "RUN"),
+    ("status",),
+)
+POINTS = (
+    ("cli", "Runs.add"),
+    ("driver", "Runs.take"),
+    ("driver", "Attempts.intend"),
+    ("driver", "BlackBox.append intent"),
+    ("driver", "Attempts.sending"),
+    ("driver", "before Cloud.create"),
+    ("driver", "Cloud.create"),
+    ("driver", "BlackBox.append made"),
+    ("driver", "Attempts.made"),
+    ("driver", "Attempts.seen"),
+    ("driver", "Runs.begin_phase"),
+    ("driver", "Timers.guard"),
+    ("driver", "Runs.end_phase"),
+    ("driver", "Timers.arming"),
+    ("driver", "Timers.put_in_force"),
+    ("driver", "Ledger.book"),
+    ("driver", "Endings.end_run"),
+    ("driver", "Attempts.deleting"),
+    ("driver", "before Cloud.destroy"),
+    ("driver", "Cloud.destroy"),
+    ("driver", "Attempts.evidence"),
+    ("driver", "Attempts.gone"),
+    ("driver", "BlackBox.append gone"),
+    ("keeper", "Timers.acknowledge"),
+    ("keeper", "Endings.fire"),
+    ("keeper", "BlackBox.append deleting"),
+    ("keeper", "before Cloud.destroy"),
+    ("keeper", "Cloud.destroy"),
+    ("keeper", "Attempts.gone"),
+    ("any", "Attempts.deleting"),
+    ("any", "Attempts.gone"),
+)
+AFTER_ACCEPT = ("Timers.arming", "Timers.put_in_force", "Runs.collected", "Cloud.destroy")
+FAULTS: dict[str, tuple[tuple[str, dict[str, Any]], ...]] = {
+    "local": (
+        ("create_lost", {"times": 1}),
+        ("create_never", {"times": 1}),
+        ("destroy_lies", {"times": 2}),
+        ("list_empty", {"times": -1}),
+        ("down", {"times": -1}),
+    ),
+    "vast": (
+        ("answer_lost", {}),
+        ("list_lag_s", {"seconds": 5}),
+        ("list_empty", {}),
+        ("delete_lies", {"times": 2}),
+        ("auth_404", {"endpoint": "destroy", "times": 2}),
+        ("server_error", {"endpoint": "destroy", "times": 2}),
+        ("rate_limited", {"times": 3}),
+        ("key_of_other_account", {}),
+        ("down", {"how": "503"}),
+        ("flicker", {}),
+        ("total_wrong", {}),
+        ("schedule_answer_lost", {}),
+    ),
+    "prime": (
+        ("answer_lost", {}),
+        ("list_empty", {}),
+        ("delete_lies", {"times": 2}),
+        ("delete_404", {"times": 1}),
+        ("deleting_s", {"seconds": 5}),
+        ("server_error", {"endpoint": "destroy", "times": 2}),
+        ("pod_404", {"times": 2}),
+        ("down", {"how": "503"}),
+        ("flicker", {}),
+    ),
+}

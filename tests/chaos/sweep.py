@@ -1,0 +1,51 @@
+"""Every point of the journal of a run, each the last of a process (protocol 8); nothing random.
+
+A run is played once undisturbed, and the points that it passed are written down.  Then it is played
+again for each of them: the process that passes it is killed there, and once more everything of
+gpurun on the machine, until somebody types a command.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tests.chaos.judge import Passing
+from tests.chaos.playing import play
+from tests.chaos.schedule import Deed, Schedule
+
+NEXT_COMMAND_S = 4.0
+
+
+def references(provider: str) -> list[Schedule]:
+    """The runs that are disturbed: ended by the timer, by themselves, by `kill`; and extended."""
+    killed = Deed("gpurun", "driver", "Runs.begin_phase", 8, words=("kill", "RUN", "--yes"))
+    extended = replace(killed, words=("extend", "RUN", "0.05m"))
+    return [
+        Schedule(provider, "waits", name="timer"),
+        Schedule(provider, "ends", name="by itself", run_minutes=1, only="done"),
+        Schedule(provider, "waits", (killed,), name="kill", run_minutes=0.2),
+        Schedule(provider, "waits", (extended,), name="extend"),
+    ]
+
+
+def swept(provider: str) -> Iterator[Schedule]:
+    """Each undisturbed run, then what is made of it; AssertionError if one alone is not clean."""
+    known: set[tuple[str, str, int]] = set()
+    for reference in references(provider):
+        alone = play(reference)
+        assert alone.verdict.clean, f"{alone.verdict.found}\n{alone.logs}"
+        for passing in alone.passed:
+            key = (passing.who, passing.point, passing.nth)
+            if key not in known:
+                known.add(key)
+                yield from _killed_at(reference, passing)
+
+
+def _killed_at(reference: Schedule, passing: Passing) -> Iterator[Schedule]:
+    at = Deed("kill", passing.who, passing.point, passing.nth)
+    dies_before_the_id = passing.point in ("Attempts.intend", "BlackBox.append intent")
+    only = "" if dies_before_the_id else reference.only
+    name = f"{reference.name}: {passing.who} at {passing.point} {passing.nth}"
+    for deed in (at, replace(at, do="kill all", seconds=NEXT_COMMAND_S)):
+        yield replace(
+            reference, name=f"{name}: {deed.do}", deeds=(*reference.deeds, deed), only=only
+        )
