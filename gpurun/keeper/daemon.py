@@ -17,6 +17,7 @@ from gpurun.guards import disarm_all
 from gpurun.keeper.charges import Charge, from_blackbox, from_journal
 from gpurun.keeper.drivers import Drivers
 from gpurun.keeper.lists import Lists
+from gpurun.keeper.notices import Notices
 from gpurun.keeper.obligations import Obligations
 from gpurun.keeper.rounds import Rounds
 from gpurun.keeper.settling import Settling
@@ -70,6 +71,7 @@ class Keeper:
         self._settling = Settling(cloud_of, clock, journal)
         self._obligations = Obligations(cloud_of, clock, journal)
         self._watches = Watches(places, settings, clock, journal, blackbox, cloud_of, self._drivers)
+        self._notices = Notices(places, settings, clock, journal)
         self._ending_since_s: dict[str, float] = {}
         self._seen_version: int | None = None
         self._beat_s = 0.0
@@ -94,13 +96,14 @@ class Keeper:
             self._alone(partial(self._watches.step, runs))
             for run in runs:
                 self._alone(partial(self._take_over, run))
+            self._alone(self._notices.step)
         except Exception:  # a tick that fails is a line in the log; the next one comes in a second
             log.exception("tick failed")
 
     def working(self) -> bool:
         """Whether something that a tick started is still under way."""
         parts = (self._rounds, self._lists, self._settling, self._obligations, self._watches)
-        return any(part.working() for part in parts)
+        return any(part.working() for part in (*parts, self._notices))
 
     def _nothing_new(self) -> bool:
         """Idle, and no other process has written: spend nothing."""

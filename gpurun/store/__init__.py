@@ -11,6 +11,7 @@ from gpurun.store.database import Database, Newer, StoreError
 from gpurun.store.endings import Endings
 from gpurun.store.keepers import Keepers
 from gpurun.store.ledger import Ledger, OverCap
+from gpurun.store.notices import Notices
 from gpurun.store.owner import Owner
 from gpurun.store.runs import Fenced, Runs
 from gpurun.store.timers import Timers
@@ -30,6 +31,7 @@ class Journal:
         self.endings = Endings(self.database, clock)
         self.ledger = Ledger(self.database, clock)
         self.keepers = Keepers(self.database, clock)
+        self.notices = Notices(self.database, clock)
 
     def close(self) -> None:
         self.database.close()

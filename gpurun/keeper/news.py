@@ -1,0 +1,139 @@
+"""What of a run is worth a message: a pure function of its document (docs/json.md)."""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from gpurun.show.text import duration, local_time, printable
+
+Document = dict[str, Any]
+
+OVER = ("done", "failed", "killed", "deadline")
+NOT_YET_ARMED = ("rent", "boot", "accept")  # until then the keeper alone guards a box
+STUCK = ("hang", "idle", "watchdog", "nccl-timeout")  # how the causes of such a verdict begin
+MARKS = {"95%": 95, "80%": 80, "50%": 50}  # the highest first
+FEWEST_GUARDS = 2
+LONGEST = 400
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """One event of one run."""
+
+    run_id: str
+    event: str
+    title: str
+    body: str
+
+
+def news_of(run: Document, on: Collection[str], told: Collection[str] = ()) -> list[News]:
+    """What is wanted, holds now and has not been told; of the money only the highest mark."""
+    found = _holds(run, [mark for mark in MARKS if mark in on], told)
+    return [each for each in found if each.event in on and each.event not in told]
+
+
+def alive(run: Document) -> list[str]:
+    """The guards of its box that are known to hold a timer."""
+    return [guard["name"] for guard in run["guards"] if guard["state"] in ("armed", "lagging")]
+
+
+def lacks_guards(run: Document) -> bool:
+    """Whether fewer than two guards hold a box that ought to have them by now."""
+    return (
+        run["state"] == "active"
+        and run["timer"] is not None
+        and run["timer"]["kind"] != "ending"
+        and run["phase"] not in NOT_YET_ARMED
+        and len(alive(run)) < FEWEST_GUARDS
+    )
+
+
+def _holds(run: Document, marks: Sequence[str], told: Collection[str]) -> Iterator[News]:
+    name, state = printable(run["recipe"] or "a run"), run["state"]
+    if run["verdict"] and run["verdict"]["cause"].startswith(STUCK):
+        yield _news(run, "stuck", f"{name} is stuck", run["verdict"]["says"])
+    if state == "still_billing":
+        yield _news(
+            run,
+            "still_billing",
+            f"{name} is STILL BILLING",
+            f"Its box is not proven gone; gpurun goes on ending it. `gpurun kill {run['id']}`, "
+            "or end it in the provider's console.",
+        )
+    elif state in OVER:
+        yield _end(run, name)
+    else:
+        yield from _of_live(run, name)
+        yield from _money(run, name, marks, told)
+
+
+def _of_live(run: Document, name: str) -> Iterator[News]:
+    timer = run["timer"]
+    if run["instance_id"] is not None:
+        yield _news(run, "started", f"{name} has a box", f"It may cost {_dollars(run)} at most.")
+    if timer is not None and timer["kind"] == "run":
+        yield _news(
+            run,
+            "armed",
+            f"{name}: its timer is armed",
+            f"Its dataset is verified. It trains until {local_time(timer['fires_at'])} at the "
+            f"latest; its box goes by {local_time(timer['ends_at'])}.",
+        )
+    if lacks_guards(run):
+        holding = " and ".join(alive(run)) or "nothing"
+        yield _news(
+            run,
+            "guards",
+            f"{name}: only {holding} guards its box",
+            "Fewer than two guards are alive: if it fails, nothing ends the bill. "
+            f"`gpurun status {run['id']}` shows them.",
+        )
+
+
+def _money(run: Document, name: str, marks: Sequence[str], told: Collection[str]) -> Iterator[News]:
+    if run["spent_usd"] is None or run["budget_usd"] is None:
+        return
+    spent, budget = Decimal(run["spent_usd"]), Decimal(run["budget_usd"])
+    for mark in marks:
+        if mark in told:
+            return
+        if budget > 0 and spent * 100 >= budget * MARKS[mark]:
+            title = f"{name} has spent {mark} of its money"
+            yield _news(run, mark, title, f"{_dollars(run)} is its budget.")
+            return
+
+
+def _end(run: Document, name: str) -> News:
+    event, came_to = {
+        "done": ("finished", "is done"),
+        "failed": ("finished", "has failed"),
+        "killed": ("killed", "was killed"),
+        "deadline": ("killed", "was ended by its timer"),
+    }[run["state"]]
+    verdict, receipt = run["verdict"], run["receipt"]
+    why = verdict["says"] if verdict else run["error"] or run["reason"] or ""
+    gone = f"Its box was proven gone at {local_time(receipt['gone_at'])}." if receipt else ""
+    took = f"It took {duration(run['elapsed_s'])}." if run["elapsed_s"] is not None else ""
+    return _news(run, event, f"{name} {came_to}", " ".join(filter(None, (_first(why), took, gone))))
+
+
+def _news(run: Document, event: str, title: str, says: str) -> News:
+    box = f"{run['gpu_count']}x {run['gpu']}" if run["gpu"] else "no GPU"
+    rate = f", ${run['usd_per_hour']}/h" if run["usd_per_hour"] else ""
+    where = f"run {run['id']} at {run['provider']}, {printable(box)}{rate}"
+    return News(run["id"], event, f"gpurun: {title}", f"{says}\n{where}, {_spent(run)}")
+
+
+def _spent(run: Document) -> str:
+    return f"${run['spent_usd'] or '?'} of {_dollars(run)} spent"
+
+
+def _dollars(run: Document) -> str:
+    return f"${run['budget_usd'] or '?'}"
+
+
+def _first(text: str) -> str:
+    """The first line of what may hold a log's."""
+    line = printable(text.strip().partition("\n")[0])
+    return line if len(line) <= LONGEST else f"{line[:LONGEST]}..."

@@ -1,0 +1,143 @@
+"""What a person is told, found by the keeper in the journal; no driver tells anything.
+
+A look has a thread of its own, and a tick never waits for it.  An event is told once, whatever is
+restarted; one from before messages were wanted is told to nobody.
+"""
+
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+
+from gpurun import glance, places
+from gpurun import settings as configuration
+from gpurun.clock import Clock
+from gpurun.keeper.news import FEWEST_GUARDS, MARKS, NOT_YET_ARMED, Document, news_of
+from gpurun.keeper.post import Post
+from gpurun.places import Places
+from gpurun.settings import Settings
+from gpurun.store import Journal
+from gpurun.store.notices import Glimpse
+
+log = logging.getLogger("gpurun.keeper")
+
+LOOK_EVERY_S = 5.0
+REST_TIMES = 50  # a look that takes long is made seldom: 2 % of a core at most
+MOST_AT_A_LOOK = 50  # runs looked at closely; the others at the next
+OLD_AFTER = timedelta(days=1)  # what ended before that is told to nobody
+FEW_FOR_S = 60.0  # guards that come back within that were not missing
+EARLY = ("started", "armed")
+
+
+class Notices:
+    """`step` is called each tick and never waits."""
+
+    def __init__(self, places: Places, settings: Settings, clock: Clock, journal: Journal) -> None:
+        self._places = places
+        self._settings = settings
+        self._clock = clock
+        self._journal = journal
+        self._post = Post(clock, journal)
+        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="news")
+        self._looking = False
+        self._due_s = float("-inf")
+        self._read_ns: int | None = None
+        self._known: dict[str, tuple[object, ...]] = {}  # run: as it was when last considered
+        self._over: set[str] = set()  # runs that have ended, to be considered
+        self._few_since_s: dict[str, float] = {}
+        self._trouble = ""
+
+    def working(self) -> bool:
+        """Whether the journal is being looked at, or a message is on its way."""
+        return self._looking or self._post.working()
+
+    def step(self) -> None:
+        if not self._looking and self._clock.boot_s() >= self._due_s:
+            self._looking = True
+            self._pool.submit(self._look)
+
+    def _look(self) -> None:
+        began_s = self._clock.boot_s()
+        try:
+            self._read_settings()
+            if self._settings.notify:
+                self._find()
+            self._trouble = ""
+        except Exception as error:  # said once; nothing that is about messages stops the keeper
+            if str(error) != self._trouble:
+                log.exception("looking for news failed")
+            self._trouble = str(error)
+        finally:
+            took_s = self._clock.boot_s() - began_s
+            self._due_s = began_s + max(LOOK_EVERY_S, REST_TIMES * took_s)
+            self._looking = False
+
+    def _read_settings(self) -> None:
+        """Addresses may be added while the keeper runs."""
+        path = places.config_file()
+        changed_ns = path.stat().st_mtime_ns if path.exists() else 0
+        if self._read_ns is not None and changed_ns != self._read_ns:
+            settings, trouble = configuration.load_for_ending()
+            if trouble:
+                log.error("messages go by the settings as they were: %s", trouble)
+            else:
+                self._settings = settings
+        self._read_ns = changed_ns
+
+    def _find(self) -> None:
+        began_at = self._journal.notices.began_at()
+        live = {each.run_id: each for each in self._journal.notices.glimpses()}
+        seen = {run_id: self._seen(glimpse) for run_id, glimpse in live.items()}
+        since = max(began_at, self._clock.now() - OLD_AFTER)
+        gone = set(self._known) - set(live)
+        self._over |= gone | (self._journal.notices.touched(since) - set(live))
+        for run_id in gone:
+            self._known.pop(run_id)
+            self._few_since_s.pop(run_id, None)
+        news = sorted(run_id for run_id in live if self._known.get(run_id) != seen[run_id])
+        for run_id in [*sorted(self._over), *news][:MOST_AT_A_LOOK]:
+            if self._consider(run_id, began_at, since):
+                self._over.discard(run_id)
+                if run_id in live:
+                    self._known[run_id] = seen[run_id]
+
+    def _seen(self, glimpse: Glimpse) -> tuple[object, ...]:
+        """What must differ for a run to be considered again."""
+        percent = glimpse.spent_share * 100
+        passed = sum(percent >= mark for mark in MARKS.values())
+        # A glimpse may run ahead of the document: just past a mark each look is another.
+        exact = percent if any(0 <= percent - mark < 1 for mark in MARKS.values()) else None
+        few = self._few(glimpse)
+        return (glimpse.state, glimpse.phase, glimpse.ending, glimpse.judged, passed, exact, few)
+
+    def _few(self, glimpse: Glimpse) -> bool:
+        """Fewer than two guards, for a while."""
+        early = glimpse.phase in NOT_YET_ARMED or glimpse.ending is not None
+        if early or glimpse.guards is None or glimpse.guards >= FEWEST_GUARDS:
+            self._few_since_s.pop(glimpse.run_id, None)
+            return False
+        self._few_since_s.setdefault(glimpse.run_id, self._clock.boot_s())
+        return self._lacks_guards(glimpse.run_id)
+
+    def _lacks_guards(self, run_id: str) -> bool:
+        now_s = self._clock.boot_s()
+        return now_s - self._few_since_s.get(run_id, now_s) >= FEW_FOR_S
+
+    def _consider(self, run_id: str, began_at: datetime, since: datetime) -> bool:
+        """Post what is news of this run; whether there was room for it."""
+        run = glance.run_document(self._places.root, run_id, self._clock.now())
+        if _ended_before(run, since):
+            return True
+        told = self._journal.notices.told(run_id)
+        if run["started_at"] and datetime.fromisoformat(run["started_at"]) < began_at:
+            told |= set(EARLY)
+        if not self._lacks_guards(run_id):
+            told.add("guards")
+        found = news_of(run, self._settings.notify_on, told)
+        return all([self._post.put(news, self._settings) for news in found])
+
+
+def _ended_before(run: Document, moment: datetime) -> bool:
+    if run["state"] in ("active", "still_billing") or run["started_at"] is None:
+        return False
+    lasted = timedelta(seconds=run["elapsed_s"] or 0)
+    return datetime.fromisoformat(run["started_at"]) + lasted < moment
