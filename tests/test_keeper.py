@@ -22,7 +22,8 @@ from gpurun.store.ledger import Caps
 from gpurun.store.owner import machine_hash
 from gpurun.timers import entry_of, timer_for
 from tests.fakecloud import FakeClock, FakeCloud
-from tests.test_store import LABEL, attempt, run
+from tests.stories import Story
+from tests.test_store import LABEL
 
 
 class World:
@@ -45,11 +46,12 @@ class World:
             self.blackbox,
             lambda _name: self.cloud,
         )
-        self.journal.runs.add(run(self.clock))
+        self.story = Story(self.journal, self.clock, provider=self.cloud.name)
+        self.journal.runs.add(self.story.run())
         self.epoch = self.journal.runs.take("run00001")
 
     def rent(self, minutes: float = 10) -> None:
-        made = replace(attempt(self.clock), account_id=self.cloud.account_id)
+        made = replace(self.story.attempt(), account_id=self.cloud.account_id)
         fires_at = self.clock.now() + timedelta(minutes=minutes)
         timer = timer_for(LABEL, 1, "setup", fires_at, fires_at + timedelta(minutes=1), self.clock)
         caps = Caps(Decimal(10))
