@@ -1,6 +1,7 @@
 """How much CPU the two commands cost that people run all day, beside a bare Python.
 
-`python -m benchmarks.cli` measures `--help` and `status` with 1,000 runs in the database;
+`python -m benchmarks.cli` measures `--help` and `status` with 1,000 runs in the database, and
+`report --since` with 10,000;
 `--install` adds what an install without torch weighs.  CPU time, best of ten: wall time on a busy
 machine says more about its neighbours.
 """
@@ -23,7 +24,7 @@ from gpurun.store import Journal
 from tests.stories import Story
 
 ROOT = Path(__file__).resolve().parent.parent
-RUNS = 1000
+RUNS, MANY_RUNS = 1000, 10_000
 BEST_OF = 10
 TARGETS_MS = {"gpurun --help": 100, "gpurun status": 200}
 TARGET_MB, TARGET_DISTRIBUTIONS = 130, 45
@@ -87,6 +88,11 @@ def _cpu_rows() -> tuple[list[tuple[str, str, str, str]], bool]:
             "gpurun status": cpu_ms([*gpurun, "status"], home),
             f"gpurun status --all ({RUNS:,} runs)": cpu_ms([*gpurun, "status", "--all"], home),
         }
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        many_runs(home, MANY_RUNS)
+        since = [*gpurun, "report", "--since", "30d"]
+        measured[f"gpurun report --since 30d ({MANY_RUNS:,} runs)"] = cpu_ms(since, home)
     rows = [
         (name, f"{cpu:.0f} ms", f"{wall:.0f} ms", f"{TARGETS_MS[name]} ms" * (name in TARGETS_MS))
         if name in TARGETS_MS
@@ -168,7 +174,7 @@ def _copied(database: sqlite3.Connection, table: str, count: int) -> None:
 
 def _print(rows: Sequence[tuple[str, str, str, str]]) -> None:
     for row in [("command", "CPU, best of 10", "wall, best", "at most"), *rows]:
-        print(f"{row[0]:<34}{row[1]:>16}{row[2]:>14}{row[3]:>14}")
+        print(f"{row[0]:<44}{row[1]:>16}{row[2]:>14}{row[3]:>14}")
 
 
 if __name__ == "__main__":

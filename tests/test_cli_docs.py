@@ -86,6 +86,15 @@ def test_the_bill_and_the_report_have_the_documented_fields(tmp_path: Path) -> N
     assert report - final == documented("report")
 
 
+def test_the_report_of_many_runs_has_the_documented_fields(tmp_path: Path) -> None:
+    clock = FakeClock()
+    story = Story(journal_at(tmp_path, clock), clock).rented()
+    clock.advance(100)
+    story.gone()
+    document = glance.since_document(tmp_path, clock.now() - timedelta(days=1), clock.now())
+    assert paths(document) == documented("report --since")
+
+
 def test_the_plan_has_the_documented_fields(tmp_path: Path) -> None:
     plan = engine.plan(
         load("smoke", provider="local"),

@@ -166,7 +166,7 @@ AMOUNT = st.decimals(0, 50, places=4)
 LASTING = st.lists(st.tuples(st.sampled_from(PHASES), st.floats(0.01, 9000)), max_size=8)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     rate=AMOUNT,
     phases=LASTING,

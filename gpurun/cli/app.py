@@ -11,7 +11,7 @@ import click
 import typer
 
 from gpurun import __version__
-from gpurun.cli import auth, end, health, keeper, offers, recipes, runs, status, up, visit
+from gpurun.cli import auth, end, health, keeper, offers, recipes, report, runs, status, up, visit
 from gpurun.cli.talk import Interrupted, error_document, home, print_json, say
 from gpurun.errors import GpurunError
 
@@ -35,7 +35,7 @@ app.command()(runs.pull)
 app.command("ssh-config")(visit.ssh_config)
 app.command()(runs.extend)
 app.command()(runs.resume)
-app.command()(status.report)
+app.command()(report.report)
 app.add_typer(recipes.recipes, name="recipes")
 app.command()(auth.auth)
 app.command()(health.doctor)

@@ -1,6 +1,5 @@
-"""`status`, `logs`, `report`: what the journal knows; nothing slow is imported for it."""
+"""`status` and `logs`: what the journal knows; nothing slow is imported for it."""
 
-import contextlib
 import json
 import sys
 from pathlib import Path
@@ -42,21 +41,6 @@ def status(
         from gpurun.clock import SystemClock
 
         SystemClock().sleep(REDRAW_S)
-
-
-def report(run: OneRun, as_json: AsJson = False) -> None:
-    """The bill by phase, timers and artifacts."""
-    from gpurun import glance, show
-
-    run_id = glance.resolve(home(), run)
-    document = glance.report_document(home(), run_id, now())
-    if any(bill["awaited"] for bill in document["bills"]):
-        document = _settled(run_id)
-    if as_json:
-        print_json(document)
-        return
-    tell(f"{document['id']}: {document['recipe']} on {document['provider']}, {_outcome(document)}")
-    tell(show.report_text(document, show.Look.of(sys.stdout)))
 
 
 def logs(
@@ -143,17 +127,6 @@ def _print_status(
         raise typer.Exit(ProviderError.exit_code)
 
 
-def _settled(run_id: str) -> dict[str, Any]:
-    """The report, after its providers were asked once what they have charged."""
-    from gpurun import glance, settings
-    from gpurun.errors import GpurunError
-    from gpurun.keeper.settling import settle_run
-
-    with contextlib.suppress(GpurunError):  # settings that cannot be read: shown as accrued
-        settle_run(run_id, settings.load())
-    return glance.report_document(home(), run_id, now())
-
-
 def _refreshed(document: dict[str, Any]) -> dict[str, Any]:
     """With what every account holds, and what it can spend, now."""
     from gpurun import engine, holdings, settings
@@ -175,10 +148,3 @@ def _refreshed(document: dict[str, Any]) -> dict[str, Any]:
         "orphans_checked_at": iso(now()),
         "troubles": trouble_documents(survey),
     }
-
-
-def _outcome(document: dict[str, Any]) -> str:
-    code = document["exit_code"]
-    state = document["state"].replace("_", " ")
-    why = f" ({document['reason']})" if document["reason"] else ""
-    return f"{state}{why}" + (f", exit {code}" if code is not None else "")

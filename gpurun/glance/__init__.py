@@ -23,6 +23,7 @@ from gpurun.glance.rows import (
     parsed,
 )
 from gpurun.glance.runs import LIVE, Document, destroyed_at, document
+from gpurun.glance.since import since_document as spending_since
 from gpurun.locks import holder
 from gpurun.places import Places
 
@@ -50,6 +51,7 @@ __all__ = [
     "report_document",
     "resolve",
     "run_document",
+    "since_document",
     "status",
     "trouble",
 ]
@@ -154,6 +156,12 @@ def report_document(home: Path, run_id: str, now: datetime) -> Document:
         parts = _parts(reader, run_id)
         more = {"bills": bills_of(parts, now), "timers": timers_of(parts)}
     return shown | more | {"events": events(home, run_id)}
+
+
+def since_document(home: Path, since: datetime, now: datetime) -> Document:
+    """What the runs that began since then have cost: by recipe, provider, GPU and phase."""
+    with _journal(home) as reader:
+        return spending_since(reader, since, now)
 
 
 def keeper_document(home: Path, now: datetime) -> Document:

@@ -7,15 +7,15 @@ has said what it has charged.  Cents are rounded up.
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from decimal import ROUND_CEILING, ROUND_HALF_UP, Decimal, InvalidOperation
+from decimal import ROUND_CEILING, ROUND_HALF_UP, Decimal
 
 from gpurun.budget import CENT, GHOST_RESERVE_S, allocate_cents, cost
+from gpurun.glance.amounts import dollars as dollars
 from gpurun.glance.reader import Row
 from gpurun.glance.rows import Parts, instant, may_bill
 from gpurun.model import AttemptState
 
 ZERO = Decimal(0)
-MOST_USD = Decimal(10**12)
 FIRST = "rent"  # has no row of its own: it lasts from the order to the first phase on the box
 NEVER_BILLED = (AttemptState.INTENT, AttemptState.REFUSED, AttemptState.EXPIRED)
 
@@ -90,15 +90,6 @@ def usd_per_hour(parts: Parts) -> Decimal | None:
     if not billing:
         return None
     return sum((dollars(row.get("usd_per_hour")) for row in billing), ZERO)
-
-
-def dollars(text: object) -> Decimal:
-    """What is no amount, in a damaged row, counts as nothing."""
-    try:
-        amount = Decimal(str(text)) if text is not None else ZERO
-    except InvalidOperation:
-        return ZERO
-    return amount if amount.is_finite() and abs(amount) < MOST_USD else ZERO
 
 
 def in_cents(usd: Mapping[str, Decimal], total: Decimal | None = None) -> dict[str, Decimal]:

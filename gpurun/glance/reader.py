@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from gpurun.glance.amounts import ExactSum
+
 Row = dict[str, Any]
 
 WAIT_S = 0.5  # WAL readers wait for nobody; a program that locks the whole file is not outwaited
@@ -30,14 +32,24 @@ class Reader:
             self._connection.close()
 
     def rows(self, table: str, rest: str = "", values: Iterable[object] = ()) -> list[Row]:
+        return self.select("*", table, rest, values) if self._columns(table) else []
+
+    def some(
+        self, columns: Iterable[str], table: str, rest: str = "", values: Iterable[object] = ()
+    ) -> list[Row]:
+        """Rows with these columns alone, as far as the table has them."""
+        known = self._columns(table)
+        wanted = [name for name in columns if name in known]
+        return self.select(", ".join(wanted), table, rest, values) if wanted else []
+
+    def select(
+        self, what: str, table: str, rest: str = "", values: Iterable[object] = ()
+    ) -> list[Row]:
+        """For sums too: `exact_sum(column)` is a decimal text, of the amounts that are some."""
         if self._connection is None:
             return []
         try:
-            if not self._connection.execute(
-                "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (table,)
-            ).fetchone():
-                return []
-            found = self._connection.execute(f"SELECT * FROM {table} {rest}", tuple(values))
+            found = self._connection.execute(f"SELECT {what} FROM {table} {rest}", tuple(values))
             names = [column[0] for column in found.description]
             return [dict(zip(names, row, strict=True)) for row in found]
         except sqlite3.Error as error:
@@ -51,6 +63,12 @@ class Reader:
             return [row for row in everything if row.get(column) in wanted]
         marks = ", ".join("?" * len(keys))
         return self.rows(table, f"WHERE {column} IN ({marks}) ORDER BY {order}", keys)
+
+    def _columns(self, table: str) -> set[str]:
+        """Empty if there is no such table."""
+        return {
+            str(row["name"]) for row in self.select("name", "pragma_table_info(?)", "", [table])
+        }
 
 
 def _opened(database: Path) -> sqlite3.Connection:
@@ -73,6 +91,7 @@ def _opened(database: Path) -> sqlite3.Connection:
 def _begun(uri: str) -> sqlite3.Connection:
     connection = sqlite3.connect(uri, uri=True, timeout=WAIT_S, isolation_level=None)
     try:
+        connection.create_aggregate("exact_sum", 1, ExactSum)
         connection.execute("BEGIN")
         connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
     except sqlite3.Error:
