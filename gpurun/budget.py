@@ -120,14 +120,18 @@ def reserve(
     traits: Traits,
     committed_usd: Decimal,
 ) -> Decimal:
-    """What to reserve for an attempt from now on; `committed_usd` is spent or reserved already."""
+    """What to reserve for an attempt from now on; `committed_usd` is spent or reserved already.
+
+    `deadlines` is the setup's: all of that must be payable, and what the training may cost is
+    reserved with it, as far as the money goes.
+    """
     amount = ceiling_usd(usd_per_hour, now, deadlines, traits)
     if committed_usd + amount > budget.max_usd:
         raise BudgetError(
             f"this needs ${_usd(amount)} beside ${_usd(committed_usd)} spent or reserved, more "
             f"than budget.max_usd ${_usd(budget.max_usd)}. Raise it (`gpurun up ... --max-usd X`)."
         )
-    return amount
+    return min(ceiling_of_plan(budget, usd_per_hour, traits), budget.max_usd - committed_usd)
 
 
 def check_possible(

@@ -72,6 +72,10 @@ class Settings(BaseSettings):
     max_usd_per_hour: Usd | None = None  # caps: a recipe may ask for less, not for more
     max_usd: Usd | None = None
     max_concurrent_usd_per_hour: Usd | None = None
+    max_usd_per_day: Usd | None = None  # of all runs together; days and months are those of UTC
+    max_usd_per_month: Usd | None = None
+    max_usd_per_day_at: dict[str, Usd] = {}  # provider -> of the runs there
+    max_usd_per_month_at: dict[str, Usd] = {}
     min_guards: int = Field(default=2, ge=1, le=3)
     accept_one_guard: bool = False
     local_usd_per_hour: Decimal = Field(default=Decimal(0), ge=0, allow_inf_nan=False)

@@ -33,7 +33,7 @@ def provisioner(name: str, settings: "Settings", clock: Clock) -> Provisioner:
         return make(name, settings, clock)
     plugin = next(iter(_plugins().select(name=name)), None)
     if plugin is None:
-        known = _kinds()
+        known = kinds()
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
         cure = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}."
         raise UsageError(f"{name!r} is not a provider: {cure}")
@@ -55,7 +55,7 @@ def names(settings: "Settings") -> list[str]:
     """
     return [
         each
-        for name in _kinds()
+        for name in kinds()
         if name not in CLOUDS or has_key(name, settings)
         for each in members(name, settings)
     ]
@@ -134,7 +134,7 @@ def _key(cloud: str, settings: "Settings") -> str:
     return secret.get_secret_value() if secret is not None else ""
 
 
-def _kinds() -> list[str]:
+def kinds() -> list[str]:
     return [*_BUILT_IN, *sorted({p.name for p in _plugins()} - set(_BUILT_IN))]
 
 

@@ -165,9 +165,16 @@ def test_an_attempt_after_a_costly_one_is_refused_before_it_is_bought() -> None:
         money.setup_timer(NOW, SMOKE, rate, VAST, spent_usd=Decimal("5.51"))
     ends = money.setup_timer(NOW, SMOKE, rate, VAST, spent_usd=Decimal("4.83"))
     amount = money.reserve(SMOKE, rate, NOW, ends, VAST, Decimal("4.83"))
-    assert amount == money.cost(rate, 49 * 60)
+    assert amount == Decimal("8.17")  # the setup needs 49 minutes, $8.1667: training the rest
     with pytest.raises(BudgetError, match="more than"):
         money.reserve(SMOKE, rate, NOW, ends, VAST, Decimal("4.84"))
+
+
+def test_setup_and_training_are_reserved_before_anything_is_bought() -> None:
+    rate = Decimal("7.56")
+    ends = money.setup_timer(NOW, SMOKE, rate, VAST)
+    # 40 minutes of setup, 30 of training, 5 of grace, 2 of the fuse's margin, 6 of tail.
+    assert money.reserve(SMOKE, rate, NOW, ends, VAST, FREE) == money.cost(rate, 83 * 60)
 
 
 def test_an_offer_above_the_cap_is_refused_with_both_prices() -> None:

@@ -47,25 +47,30 @@ def extend(
 ) -> None:
     """Move a run's timer later, on every guard.
 
-    Refused when its budget does not pay for it.
+    Refused when its budget, or a cap of the settings, does not pay for it.
     """
-    from gpurun import glance, show
-    from gpurun.budget import cost, parse_duration
-    from gpurun.glance.money import cents, dollars
+    from gpurun import engine, glance, show
+    from gpurun import settings as configuration
+    from gpurun.budget import parse_duration
+    from gpurun.glance.money import cents
 
     seconds = parse_duration(by)
-    run_id = glance.resolve(home(), run)
-    document = glance.run_document(home(), run_id, now())
-    more = cents(cost(dollars(document["usd_per_hour"]), seconds))
+    run_id, known = glance.resolve(home(), run), configuration.load()
+    wanted = engine.extension(run_id, seconds, known)
+    ceiling = f"{show.money(cents(wanted.ceiling_usd))} of {show.money(wanted.budget_usd)}"
     consent(
-        f"extend run {run_id} by {show.duration(seconds)}, for up to {show.money(more)} more", yes
+        f"extend run {run_id} by {show.duration(seconds)}: training then stops at "
+        f"{show.local_time(wanted.fires_at.isoformat())}, and it may cost up to {ceiling}",
+        yes,
     )
-    from gpurun import engine
-    from gpurun import settings as configuration
-
-    said = engine.extend(run_id, seconds, configuration.load())
+    done = engine.extend(run_id, seconds, known)
+    said = (
+        f"run {run_id} now stops training at {done.fires_at:%Y-%m-%d %H:%M:%S} UTC, and may cost "
+        f"up to {ceiling}"
+    )
     if as_json:
-        print_json({"said": said, "run": glance.run_document(home(), run_id, now())})
+        run_document = glance.run_document(home(), run_id, now())
+        print_json({"said": said, "ceiling_usd": str(cents(done.ceiling_usd)), "run": run_document})
     else:
         tell(said)
 

@@ -13,9 +13,10 @@ from pathlib import Path
 from gpurun import bundle, keeper, snapshot, spawn
 from gpurun.blackbox import BlackBox
 from gpurun.clock import Clock, SystemClock
-from gpurun.engine import arm, boxfiles
+from gpurun.engine import boxfiles, extending
 from gpurun.engine.box import Box
 from gpurun.engine.context import Context, open_context
+from gpurun.engine.extending import Extension
 from gpurun.engine.guarding import others
 from gpurun.engine.live import FINISHED, live_box
 from gpurun.engine.plan import Plan
@@ -130,12 +131,16 @@ def kill_everything_in_blackbox(settings: Settings) -> str:
     return _kill_by_blackbox(charges, settings, SystemClock())
 
 
-def extend(run_id: str, seconds: float, settings: Settings) -> str:
-    """Move the timer of a live run later, if its budget can pay for it."""
+def extension(run_id: str, seconds: float, settings: Settings) -> Extension:
+    """What `extend` would come to; refused where it would be, and nothing is changed."""
+    return extending.extension(*live_box(run_id, settings), seconds)
+
+
+def extend(run_id: str, seconds: float, settings: Settings) -> Extension:
+    """Move the timer of a live run later, on every guard, if its money pays for it."""
     ctx, attempt = live_box(run_id, settings)
     box = Box(ctx, attempt, lambda _line: None)
-    timer = arm.extend(ctx, attempt, others(ctx, attempt, box.line), seconds)
-    return f"run {run_id} now stops training at {timer.fires_at:%Y-%m-%d %H:%M:%S} UTC"
+    return extending.extend(ctx, attempt, others(ctx, attempt, box.line), seconds)
 
 
 def pull(run_id: str, path: str | None, settings: Settings) -> list[Path]:

@@ -15,5 +15,6 @@ def live_box(run_id: str, settings: Settings) -> tuple[Context, Attempt]:
     ctx = open_context(run_id, Places(settings.state_dir), settings, SystemClock())
     attempt = ctx.attempt()
     if ctx.run.state in FINISHED or attempt is None or attempt.state is not AttemptState.SEEN:
-        raise UsageError(f"run {run_id} has no live box now; see `gpurun status {run_id}`")
+        what = f"it is {ctx.run.state}" if ctx.run.state in FINISHED else "none was seen yet"
+        raise UsageError(f"run {run_id} has no live box now: {what}; see `gpurun status {run_id}`")
     return ctx, attempt

@@ -11,6 +11,7 @@ from gpurun.bundle import Cargo
 from gpurun.clock import Clock, after
 from gpurun.engine import stakes
 from gpurun.engine.context import budget_of
+from gpurun.engine.limits import Tightest, tightest
 from gpurun.engine.needs import fitting, need_of
 from gpurun.errors import BudgetError, GpurunError, NoOffer, ProviderError, UsageError
 from gpurun.market import Wish
@@ -67,6 +68,7 @@ class Plan:
     remarks: tuple[str, ...]
     steps: tuple[tuple[str, tuple[str, ...]], ...]
     cargo: Cargo
+    tightest: Tightest
     elsewhere: tuple[Elsewhere, ...] = ()
 
 
@@ -172,6 +174,7 @@ def _plan_at(
     spent_usd = money.cost(rate, budget.setup_s) + beside_usd
     run = money.run_timer(armed, budget, rate, spent_usd, cloud.traits)
     ceiling_usd = money.ceiling_usd(rate, began, run, cloud.traits) + beside_usd
+    tight = tightest(settings, budget, cloud.name, rate, ceiling_usd, clock)
     # The credit first: what it is becomes part of the worst case.
     credit = stakes.credit(cloud, budget, offer, ceiling_usd)
     worst = stakes.worst_case(cloud, offer, setup)
@@ -199,6 +202,7 @@ def _plan_at(
         ),
         steps=_steps(recipe, cargo.digest, settings),
         cargo=cargo,
+        tightest=tight,
     )
 
 

@@ -9,6 +9,7 @@ from gpurun import budget as money
 from gpurun import guards
 from gpurun.engine.context import Context
 from gpurun.engine.guarding import last_words
+from gpurun.engine.limits import caps_of
 from gpurun.engine.needs import fitting, need_of
 from gpurun.engine.seen import PRICE_SLACK, note
 from gpurun.errors import (
@@ -29,7 +30,6 @@ from gpurun.model import (
     Order,
 )
 from gpurun.signals import held
-from gpurun.store.ledger import Caps
 from gpurun.store.owner import random_id
 from gpurun.timers import timer_for
 
@@ -135,11 +135,7 @@ def _intend(ctx: Context, offer: Offer) -> Attempt:
         gone_at=None,
         evidence_json="{}",
     )
-    caps = Caps(
-        run_usd=ctx.budget.max_usd,
-        usd_per_hour=ctx.settings.max_concurrent_usd_per_hour,
-        new_usd_per_hour=offer.usd_per_hour,
-    )
+    caps = caps_of(ctx.settings, ctx.budget, ctx.cloud.name, now, offer.usd_per_hour, traffic_usd)
     reserve = money.reserve(ctx.budget, offer.usd_per_hour, now, ends, traits, committed)
     ctx.journal.attempts.intend(attempt, timer, guards.wanted(ctx.cloud), reserve, caps, ctx.epoch)
     ctx.journal.ledger.hold(label, traits.tail_s, traffic_usd)

@@ -20,6 +20,7 @@ def plan_text(plan: Plan, *, steps: bool) -> str:
         f"{plan.recipe.name} on {offer_words(plan.offer)}",
         f"  expected  {money(plan.expected_usd)}",
         f"  at most   {money(plan.ceiling_usd)} of budget.max_usd {money(budget.max_usd)}",
+        f"  cap       {_tightest(plan)}",
         f"  setup     up to {duration(plan.setup_s)}, then training up to {duration(plan.run_s)}"
         + (" (shortened: the money ends there)" if plan.shortened_by_money else ""),
         f"  ships     {len(plan.cargo.files)} files, {size(plan.cargo.total_bytes)}",
@@ -47,6 +48,11 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "others": [offer_document(other, None) for other in plan.others],
         "ceiling_usd": f"{plan.ceiling_usd:.2f}",
         "budget_usd": f"{plan.recipe.budget.max_usd:.2f}",
+        "tightest_cap": {
+            "name": plan.tightest.name,
+            "usd": f"{plan.tightest.usd:.2f}",
+            "left_usd": f"{plan.tightest.left_usd:.2f}",
+        },
         "credit_usd": None if plan.credit_usd is None else f"{plan.credit_usd:.2f}",
         "setup_s": plan.setup_s,
         "run_s": plan.run_s,
@@ -69,6 +75,13 @@ def offer_words(offer: Offer) -> str:
     return (
         f"{offer.provider} {offer.id}: {what}, {offer.disk_gb} GB{place}, ${offer.usd_per_hour}/h"
     )
+
+
+def _tightest(plan: Plan) -> str:
+    cap = plan.tightest
+    if cap.name == "budget.max_usd":
+        return f"{cap.name} {money(cap.usd)} is the tightest"
+    return f"{cap.name} {money(cap.usd)} is the tightest: {money(cap.left_usd)} of it are left"
 
 
 def _named(each: Elsewhere) -> str:

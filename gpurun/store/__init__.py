@@ -10,9 +10,10 @@ from gpurun.store.attempts import Attempts
 from gpurun.store.database import Database, Newer, StoreError
 from gpurun.store.endings import Endings
 from gpurun.store.keepers import Keepers
-from gpurun.store.ledger import Ledger, OverCap
+from gpurun.store.ledger import Ledger
 from gpurun.store.notices import Notices
 from gpurun.store.owner import Owner
+from gpurun.store.periods import OverCap
 from gpurun.store.runs import Fenced, Runs
 from gpurun.store.timers import Timers
 

@@ -6,10 +6,17 @@ from decimal import Decimal
 
 from sqlmodel import Session, col, select
 
+from gpurun.budget import GHOST_RESERVE_S, cost
 from gpurun.clock import Clock
 from gpurun.model import SETTLED, Attempt, AttemptState, Ending, Timer
 from gpurun.store.database import Database
-from gpurun.store.ledger import Caps, add_reservation, release_reservation
+from gpurun.store.ledger import (
+    Caps,
+    add_hold,
+    add_reservation,
+    add_reserve,
+    release_reservation,
+)
 from gpurun.store.rows import attempt_of
 from gpurun.store.runs import fence
 from gpurun.store.tables import EventRow, GuardRow, InstanceRow
@@ -71,6 +78,7 @@ class Attempts:
         with self._database.write() as session:
             fence(session, attempt.run_id, epoch)
             add_reservation(session, attempt.run_id, attempt.label, reserve_usd, self._clock, caps)
+            add_hold(session, attempt.run_id, attempt.label, caps.beside_usd, self._clock)
             session.add(
                 InstanceRow(
                     label=attempt.label,
@@ -144,12 +152,17 @@ class Attempts:
             self._event(session, row, "unclear", why)
 
     def ghost(self, label: str) -> None:
-        """Not listed within its window: watched on; the reservation stays."""
+        """Not listed within its window: watched on; should it appear, it is ended at once, and
+        what that may cost stays reserved.
+        """
         with self._database.write() as session:
             row = _row(session, label)
             if row.state in (AttemptState.SENDING, AttemptState.UNCLEAR):
                 row.state = AttemptState.GHOST.value
                 session.add(row)
+                release_reservation(session, row.run_id, label, self._clock)
+                usd = cost(row.usd_per_hour, GHOST_RESERVE_S)
+                add_reserve(session, row.run_id, label, usd, self._clock)
                 self._event(session, row, "ghost", "not listed within its settle window")
 
     def seen(self, label: str, created_at: datetime | None, rate: Decimal | None) -> None:

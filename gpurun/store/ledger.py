@@ -10,7 +10,7 @@ hold               what may be billed beside that, until the provider says what 
 settle             the difference to what the provider has charged, for ever after the truth
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -20,9 +20,9 @@ from sqlmodel.sql.expression import SelectOfScalar
 
 from gpurun.budget import cost
 from gpurun.clock import Clock
-from gpurun.errors import BudgetError
 from gpurun.model import SETTLED, AttemptState
 from gpurun.store.database import Database
+from gpurun.store.periods import OverCap, PeriodCap, Room, over_period, over_rate, rooms
 from gpurun.store.tables import EventRow, InstanceRow, LedgerRow
 
 ZERO = Decimal(0)
@@ -32,17 +32,20 @@ SPENT = ("accrue", "settle")
 UNBILLED = "unbilled"  # the event that says why nobody asks any more what a box has cost
 
 
-class OverCap(BudgetError):
-    """Together with what is already reserved this would cost more than a cap allows."""
-
-
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """What no reservation may pass: dollars of the run, $/h of everything at once."""
+    """What no reservation may pass: dollars of the run, $/h of everything at once, dollars of a day
+    or a month.
+
+    new_usd_per_hour  what is about to be rented
+    beside_usd        what it may be billed beside its reservation
+    """
 
     run_usd: Decimal
     usd_per_hour: Decimal | None = None
     new_usd_per_hour: Decimal = ZERO
+    periods: tuple[PeriodCap, ...] = ()
+    beside_usd: Decimal = ZERO
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +129,18 @@ class Ledger:
         with self._database.read() as session:
             return _committed(session, run_id, but_label)
 
+    def rooms(self, caps: Sequence[PeriodCap], but_label: str = "") -> list[Room]:
+        """What each cap still lets through, the tightest first; all of one reservation counts as
+        free that is named.
+        """
+        with self._database.read() as session:
+            return rooms(session, caps, but_label)
+
+    def usd_per_hour(self) -> Decimal:
+        """Of everything that bills now, or may."""
+        with self._database.read() as session:
+            return _usd_per_hour(session)
+
     def rows(self, run_id: str) -> list[LedgerRow]:
         """What was booked as spent, the oldest first."""
         query = select(LedgerRow).where(LedgerRow.run_id == run_id, col(LedgerRow.kind).in_(SPENT))
@@ -157,25 +172,36 @@ def add_reservation(
     session: Session, run_id: str, label: str, usd: Decimal, clock: Clock, caps: Caps
 ) -> None:
     """Reserve, or raise OverCap; part of the caller's transaction (I4)."""
-    held = _committed(session, run_id)
-    if held + usd > caps.run_usd:
+    held, more = _committed(session, run_id), usd + caps.beside_usd
+    if held + more > caps.run_usd:
         raise OverCap(
             f"run {run_id} holds ${held:.2f} of budget.max_usd ${caps.run_usd:.2f}; another "
-            f"${usd:.2f} would pass it. Raise budget.max_usd, or shorten the run."
+            f"${more:.2f} would pass it. Raise budget.max_usd, or shorten the run."
         )
     if caps.usd_per_hour is not None:
-        live = session.exec(
-            select(InstanceRow).where(col(InstanceRow.state).not_in([s.value for s in SETTLED]))
-        ).all()
-        rate = sum((row.usd_per_hour for row in live), caps.new_usd_per_hour)
+        rate = _usd_per_hour(session) + caps.new_usd_per_hour
         if rate > caps.usd_per_hour:
-            raise OverCap(
-                f"all boxes together would cost ${rate:.2f}/h; max_concurrent_usd_per_hour is "
-                f"${caps.usd_per_hour:.2f}. Wait for a run to end (`gpurun status`), or raise it."
-            )
+            raise over_rate(rate, caps.usd_per_hour)
+    for room in rooms(session, caps.periods):
+        if more > room.left_usd:
+            raise over_period(room, more)
+    add_reserve(session, run_id, label, usd, clock)
+
+
+def add_reserve(session: Session, run_id: str, label: str, usd: Decimal, clock: Clock) -> None:
+    """What is reserved for it, whatever the caps say: of what exists already."""
     session.add(
         LedgerRow(run_id=run_id, label=label, at=clock.now(), kind="reserve", phase="", usd=usd)
     )
+
+
+def add_hold(session: Session, run_id: str, label: str, usd: Decimal, clock: Clock) -> None:
+    """What its traffic may be billed, part of the caller's transaction."""
+    if usd > 0:
+        at = clock.now()
+        session.add(
+            LedgerRow(run_id=run_id, label=label, at=at, kind="hold", phase="traffic", usd=usd)
+        )
 
 
 def release_reservation(session: Session, run_id: str, label: str, clock: Clock) -> None:
@@ -192,6 +218,13 @@ def release_reservation(session: Session, run_id: str, label: str, clock: Clock)
                 run_id=run_id, label=label, at=clock.now(), kind="release", phase="", usd=-held
             )
         )
+
+
+def _usd_per_hour(session: Session) -> Decimal:
+    live = select(InstanceRow).where(
+        col(InstanceRow.state).not_in([state.value for state in SETTLED])
+    )
+    return sum((row.usd_per_hour for row in session.exec(live)), ZERO)
 
 
 def _committed(session: Session, run_id: str, but_label: str = "") -> Decimal:

@@ -183,7 +183,7 @@ def test_the_run_then_ends_as_if_nobody_had_looked(home: Hosts, run: str, machin
     assert left_on(machine) == []
     late = home.run("ssh", run, "--", "true")
     assert late.returncode == 2
-    assert f"run {run} has no live box now; see `gpurun status {run}`" in late.stderr
+    assert f"run {run} has no live box now: it is done; see `gpurun status {run}`" in late.stderr
 
 
 def test_one_recipe_after_another_runs_on_a_box_that_stays(hosts_of: Callable[..., Hosts]) -> None:
