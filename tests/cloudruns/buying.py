@@ -57,8 +57,8 @@ def nothing_found(scene: Scene) -> None:
 def first_box(scene: Scene, fault: str, **values: object) -> None:
     """The fault is the first box's alone; its machine is avoided from then on."""
     scene.cloud.fault(fault, **values)
-    run = scene.up(setup_minutes=0.6)
-    scene.until(lambda: scene.made() and not scene.made()[0].alive, 90)
+    run = scene.up(setup_minutes=0.8)
+    scene.until(lambda: scene.made() and not scene.made()[0].alive)
     scene.cloud.clear(fault)
     scene.until_made(2)
     scene.until_training(run)

@@ -23,8 +23,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.box)
-        if _story(item):  # those side by side share a process
-            item.add_marker(pytest.mark.xdist_group("cloudruns"))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -91,10 +91,10 @@ class Scene:
         found: Box = machine.box
         return found
 
-    def until(self, holds: Callable[[], object], within_s: float = 60) -> None:
+    def until(self, holds: Callable[[], object], within_s: float = 120) -> None:
         self.home.until(lambda: bool(holds()), within_s)
 
-    def until_phase(self, run: str, phase: str, within_s: float = 60) -> None:
+    def until_phase(self, run: str, phase: str, within_s: float = 120) -> None:
         self.home.until_phase(run, phase, within_s)
 
     def until_asked(self, times: int) -> None:
@@ -114,7 +114,7 @@ class Scene:
         assert shown_usd >= billed_usd, f"${shown_usd} is shown, the meter is at ${billed_usd}"
         return document
 
-    def finished(self, run: str, within_s: float = 150) -> dict[str, Any]:
+    def finished(self, run: str, within_s: float = 240) -> dict[str, Any]:
         """The run's last document; its money was looked at all the while."""
         deadline = Deadline(within_s, poll_s=LOOK_EVERY_S)
         while (document := self.look(run))["state"] not in OVER:

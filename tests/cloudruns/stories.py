@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.cloudruns.scene import Outcome, Scene, scene
 
-SIDE_BY_SIDE = 10
+SIDE_BY_SIDE = 8
 VAST, PRIME = ("vast",), ("prime",)
 BOTH, PRIME_FIRST = VAST + PRIME, PRIME + VAST
 

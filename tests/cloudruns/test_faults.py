@@ -13,6 +13,7 @@ from tests.cloudruns.stories import Story, Told
 STORIES = (*buying.STORIES, *training.STORIES, *ending.STORIES)
 
 
+@pytest.mark.xdist_group("cloudruns")  # those side by side are of one process
 @pytest.mark.parametrize(
     ("provider", "story"),
     [
