@@ -107,6 +107,8 @@ def test_progress_says_step_loss_speed_and_eta(tmp_path: Path) -> None:
     assert line.endswith("step 12/40  loss 2.1  3.4 it/s  eta 0:12")
     run["train"]["eta_s"] = 0
     assert show.said_of_itself(run, "evaluating").endswith("eta 0:00  evaluating")
+    run["train"] |= {"step": 40, "eta_s": 7}
+    assert show.said_of_itself(run, "evaluating").endswith("eta 0:07  evaluating")
 
 
 def training(tmp_path: Path, **figures: Any) -> dict[str, Any]:

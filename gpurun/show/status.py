@@ -79,9 +79,10 @@ def said_of_itself(run: dict[str, Any], last_output: str) -> str:
     """Its figures while it trains, else the last line that its step has printed."""
     if not run["train"] or run["phase"] != "train":
         return last_output
-    words = train_words(run["train"])
+    train, words = run["train"], train_words(run["train"])
     # After the last step it evaluates and saves: then what it prints is the news.
-    return f"{words}  {last_output}".strip() if not words or run["train"]["eta_s"] == 0 else words
+    over = train["eta_s"] == 0 or (train["step"] and train["step"] == train["total_steps"])
+    return f"{words}  {last_output}".strip() if not words or over else words
 
 
 def progress_line(run: dict[str, Any], said: str, look: Look) -> str:

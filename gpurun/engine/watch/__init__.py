@@ -2,7 +2,7 @@
 
 loop.py        the driver's loop: `watch`
 watcher.py     one training, a look at a time; its outcomes
-said.py metrics.py progress.py    what it says of itself, and how far it is
+said.py metrics.py progress.py pace.py    what it says of itself, and how far it is
 gpus.py health.py signs.py xid.py what its box shows
 judge.py evidence.py onbox.py     what is kept of a failure, before the box is ended
 stacks.py findings.py table.py stalls.py verdict.py    why it failed

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+from gpurun.engine.watch.pace import Pace
 from gpurun.engine.watch.said import is_broken, number
 
 LONGEST_S = 90 * 86400.0
@@ -31,6 +32,7 @@ class Progress:
         self.said: dict[str, int | float] = {}
         self._learn(said if isinstance(said, dict) else {})
         self._steps: deque[tuple[datetime, float]] = deque()
+        self._pace = Pace(kept.get("pace"))
 
     def hear(self, line: Mapping[str, Any], now: datetime) -> None:
         """One line of metrics."""
@@ -46,6 +48,7 @@ class Progress:
         if happened or (stepped and self.broken_since is None):
             self.moved_at = now
         self._learn(line)
+        self._pace.hear(line, now)
         if stepped and step is not None:
             self._time(now, step)
 
@@ -73,8 +76,8 @@ class Progress:
         step, total, rate = shown["step"], shown["total_steps"], self.it_per_s
         eta_s = None
         if step is not None and total is not None and rate:
-            eta_s = round(max(0, total - step) / rate, 1)
-            eta_s = eta_s if 0 <= eta_s <= LONGEST_S else None
+            left_s = self._pace.left_s(step, total, rate)
+            eta_s = round(left_s, 1) if left_s is not None and left_s <= LONGEST_S else None
         return shown | {
             "it_per_s": rate,
             "eta_s": eta_s,
@@ -88,6 +91,7 @@ class Progress:
             "broken_since": self.broken_since.isoformat() if self.broken_since else None,
             "checkpoint_at": self.checkpoint_at.isoformat() if self.checkpoint_at else None,
             "said": self.said,
+            "pace": self._pace.kept(),
         }
 
     def _learn(self, line: Mapping[str, Any]) -> None:
