@@ -132,7 +132,7 @@ def lie(cloud: Any, folder: Path) -> None:
     """The faults of a provider, for the one that has no knobs: this machine."""
     from gpurun.errors import CreateUnclear, ProviderUnreachable
 
-    create, destroy = cloud.create, cloud.destroy
+    create, destroy, account = cloud.create, cloud.destroy, cloud.account
     instances, instance = cloud.instances, cloud.instance
 
     def lying_create(order: Any) -> Any:
@@ -145,22 +145,26 @@ def lie(cloud: Any, folder: Path) -> None:
 
     def lying_destroy(instance_id: str) -> None:
         require_up()
-        if not taken(folder, "destroy_lies"):
+        if not taken(folder, "destroy_lies") and not taken(folder, "other_account"):
             destroy(instance_id)
 
     def lying_instances() -> Any:
         require_up()
-        return [] if taken(folder, "list_empty") else instances()
+        unseen = taken(folder, "list_empty") or taken(folder, "other_account")
+        return [] if unseen else instances()
 
     def lying_instance(instance_id: str) -> Any:
         require_up()
-        return instance(instance_id)
+        return None if taken(folder, "other_account") else instance(instance_id)
+
+    def lying_account() -> str:
+        return "somebody-else" if taken(folder, "other_account") else str(account())
 
     def require_up() -> None:
         if taken(folder, "down"):
             raise ProviderUnreachable("no answer")
 
-    cloud.create, cloud.destroy = lying_create, lying_destroy
+    cloud.create, cloud.destroy, cloud.account = lying_create, lying_destroy, lying_account
     cloud.instances, cloud.instance = lying_instances, lying_instance
 
 

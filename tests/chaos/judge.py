@@ -1,6 +1,6 @@
 """Judges a schedule by the meter and the clock of the machine, not by what gpurun says of itself.
 
-Terms as in docs/guarantees.md.  A deadline is the one that the journal had in force, and never
+A deadline is the one that the journal had in force, and never
 later than the recipe allows; what could not act for a time is forgiven that time and 5 s.
 """
 
@@ -15,9 +15,7 @@ from tests.chaos.stage import FOREIGN, Away, Played, rows
 
 AT_E_S = 2.0  # the keeper's DELETE, after `ends_at`
 AGAIN_S = 5.0  # after it was revived, or is answered again
-SETUP_GRACE_S = 60.0
 SLACK_S = 1.0  # between two looks at the meter, and of what is written down
-LATE_COLLECT_S = 120.0
 COUNTS = ("double_bought", "forgotten", "false_deaths", "killed_foreign", "killed_early")
 
 
@@ -119,11 +117,10 @@ def _lived_too_long(verdict: Verdict, schedule: Schedule, played: Played, life: 
     if not timers:
         return  # forgotten, which is counted there
     ends_s = timers[-1].ends_s
-    extended = any(deed.words[:1] == ("extend",) for deed in schedule.deeds)
-    slept = any(deed.do == "sleep" for deed in schedule.deeds)
-    if life.launched_s is not None and not extended:
+    moved = any(deed.words[:1] == ("extend",) or deed.do == "sleep" for deed in schedule.deeds)
+    if life.launched_s is not None and not moved:
         whole_s = (schedule.run_minutes + schedule.grace_minutes) * 60 + SLACK_S
-        ends_s = min(ends_s, life.launched_s + whole_s + (LATE_COLLECT_S if slept else 0.0))
+        ends_s = min(ends_s, life.launched_s + whole_s)
     due_s = _due_s(ends_s, played.aways)
     died_s = played.now_s if life.died_s is None else life.died_s
     over_s = died_s - due_s
@@ -147,11 +144,11 @@ def _due_s(ends_s: float, aways: list[Away]) -> float:
 
 
 def _died_too_soon(verdict: Verdict, schedule: Schedule, played: Played, life: Life) -> None:
-    if life.died_s is None or schedule.excused():
+    if life.died_s is None:
         return
     query = f"select ending from runs where id='{life.run}'"
     [[ending]] = rows(played.home.places.database, query) or [(None,)]
-    if ending == "done" and schedule.train == "ends":
+    if schedule.excuses(None if ending is None else str(ending)):
         return
     own = [timer for timer in _timers(played, life.label) if timer.kind != "ending"]
     if own and life.died_s < own[-1].fires_s - SLACK_S:
@@ -193,6 +190,8 @@ def _forgotten(verdict: Verdict, played: Played) -> None:
 
 
 def _as_was_wanted(verdict: Verdict, schedule: Schedule, played: Played) -> None:
+    if played.up_code is not None and played.up_code > 0:
+        verdict.found.append(f"`up` ended with {played.up_code}: {played.said}")
     found = rows(played.home.places.database, "select state, error from runs")
     if schedule.only and [state for state, _ in found] != [schedule.only]:
         verdict.found.append(f"it came to {found}, not to {schedule.only}")

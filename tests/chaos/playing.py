@@ -11,7 +11,7 @@ from tests.chaos.judge import Passing, Verdict, judge, passings
 from tests.chaos.schedule import Schedule
 from tests.chaos.stage import played
 
-SIDE_BY_SIDE = {"local": 12, "vast": 4, "prime": 4}
+SIDE_BY_SIDE = {"local": 6, "vast": 3, "prime": 3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ def play(schedule: Schedule) -> Result:
     try:
         with played(schedule, root) as end:
             verdict = judge(schedule, end)
-            logs = "" if verdict.clean else end.home.logs()
+            logs = "" if verdict.clean else f"{end.said}\n{end.home.logs()}"
             return Result(schedule, verdict, tuple(passings(end)), end.seconds, logs)
     finally:
         shutil.rmtree(root, ignore_errors=True)

@@ -9,7 +9,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -61,6 +61,8 @@ class Played:
     over: bool = False
     now_s: float = 0.0  # when it was looked at last, on the boot clock
     seconds: float = 0.0
+    up_code: int | None = None  # its exit code; negative: it was killed
+    said: str = ""  # by the commands
 
 
 class Stage:
@@ -88,6 +90,8 @@ class Stage:
         played = Played(self._folder, self._watcher, self._home, self._aways)
         played.over, played.now_s = self._is_over(), boot_s(self._folder)
         played.seconds = time.monotonic() - self._begun_s
+        played.up_code = self._commands[0].poll() if self._commands else None
+        played.said = "\n".join(map(_said, self._commands))
         return played
 
     def _once(self) -> None:
@@ -129,7 +133,7 @@ class Stage:
             run_minutes=schedule.run_minutes,
             grace_minutes=schedule.grace_minutes,
         )
-        words = ["up", recipe, "--yes", "-d"]
+        words = ["up", recipe, "--yes", "-d", "--set", f"budget.max_usd={schedule.max_usd}"]
         if self._cloud is not None:
             words += ["--provider", schedule.provider, *FOUR_H100, "--accept-one-guard"]
         started = self._home.start(*words)
@@ -160,7 +164,9 @@ class Stage:
         match deed.do:
             case "kill":
                 _kill(pid)
-                if deed.who in ("keeper", "any"):
+                if deed.who == "cli":  # nobody else may be there yet
+                    self._wait(replace(deed, seconds=1), "command", since_s, pid)
+                elif deed.who in ("keeper", "any"):
                     self._aways.append(Away(since_s, since_s + 2))
             case "kill keeper":
                 if (found := keeper.running(self._home.places)) is not None:
@@ -332,6 +338,13 @@ def _until_stopped(pid: int) -> None:
             if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T":
                 return
         time.sleep(0.002)
+
+
+def _said(command: "subprocess.Popen[str]") -> str:
+    if command.poll() is None:
+        return f"{command.args}: goes on"
+    said = " ".join(command.communicate())
+    return f"{command.args}: {command.returncode} {said}"
 
 
 def _kill(pid: int) -> None:

@@ -1,8 +1,8 @@
 """Every point of the journal of a run, each the last of a process (protocol 8); nothing random.
 
 A run is played once undisturbed, and the points that it passed are written down.  Then it is played
-again for each of them: the process that passes it is killed there, and once more everything of
-gpurun on the machine, until somebody types a command.
+again for each of them: the process that passes it is killed there; and, where that is the driver,
+once more with everything of gpurun on the machine, until somebody types a command.
 """
 
 from collections.abc import Iterator
@@ -45,7 +45,8 @@ def _killed_at(reference: Schedule, passing: Passing) -> Iterator[Schedule]:
     dies_before_the_id = passing.point in ("Attempts.intend", "BlackBox.append intent")
     only = "" if dies_before_the_id else reference.only
     name = f"{reference.name}: {passing.who} at {passing.point} {passing.nth}"
-    for deed in (at, replace(at, do="kill all", seconds=NEXT_COMMAND_S)):
+    all_at = replace(at, do="kill all", seconds=NEXT_COMMAND_S)
+    for deed in (at, all_at) if passing.who == "driver" else (at,):
         yield replace(
             reference, name=f"{name}: {deed.do}", deeds=(*reference.deeds, deed), only=only
         )

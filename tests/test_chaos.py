@@ -1,0 +1,49 @@
+"""A few schedules of chaos, and proof that its judge is not blind; the rest by hand (chaos)."""
+
+import subprocess
+
+import pytest
+
+from tests.chaos.mutations import PATCHES, SEEKERS, all_caught
+from tests.chaos.playing import play_all
+from tests.chaos.schedule import drawn, from_json
+
+SOME = 6
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_nothing_leaks_whatever_dies() -> None:
+    schedules = [drawn(2026, number, "local") for number in range(SOME)]
+    for result in play_all(schedules, side_by_side=SOME):
+        assert result.verdict.clean, f"{result.verdict.found} {result.schedule.to_json()}"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_defect_is_seen_and_sound_code_is_not_accused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert all_caught("kill-by-prefix"), capsys.readouterr().out
+
+
+@pytest.mark.parametrize("provider", ["local", "vast", "prime"])
+def test_a_seed_draws_the_same_schedules_again(provider: str) -> None:
+    drawn_once = [drawn(7, number, provider) for number in range(50)]
+    assert drawn_once == [drawn(7, number, provider) for number in range(50)]
+    assert [from_json(one.to_json()) for one in drawn_once] == drawn_once
+    assert len({one.to_json() for one in drawn_once}) == 50
+
+
+def test_every_mutation_has_a_schedule_that_looks_for_it() -> None:
+    assert {path.stem for path in PATCHES.glob("*.patch")} == set(SEEKERS)
+
+
+@pytest.mark.parametrize("name", SEEKERS)
+def test_a_mutation_still_fits_the_code(name: str) -> None:
+    patch = PATCHES / f"{name}.patch"
+    done = subprocess.run(
+        ["git", "apply", "--check", "--recount", str(patch)],
+        cwd=PATCHES.parents[1],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
