@@ -230,6 +230,20 @@ def test_progress_becomes_a_forecast(tmp_path: Path, clock: FakeClock, story: St
     assert (late["forecast"]["before_timer"], late["projected_usd"]) == (False, "0.66")
 
 
+def test_a_training_that_its_timer_cuts_off_says_where_and_what_the_rest_costs(
+    tmp_path: Path, clock: FakeClock, story: Story
+) -> None:
+    story.rented(minutes=10)
+    progress = {"step": 40_000, "total_steps": 50_000, "eta_s": 1000.0}
+    story.journal.runs.progress(story.run_id, progress)
+    late = shown(tmp_path, clock)["forecast"]
+    assert (late["step_at_timer"], late["late_s"], late["usd_late"]) == (46_000, 400.0, "0.40")
+    story.journal.runs.progress(story.run_id, {"eta_s": 1000.0})
+    assert shown(tmp_path, clock)["forecast"]["step_at_timer"] is None
+    story.journal.runs.progress(story.run_id, progress | {"eta_s": 0})
+    assert shown(tmp_path, clock)["forecast"]["late_s"] == 0
+
+
 def test_a_label_that_reappears_bills_visibly(
     tmp_path: Path, clock: FakeClock, story: Story
 ) -> None:

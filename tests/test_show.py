@@ -1,6 +1,6 @@
 """What people read: figures, tables, warnings."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -126,18 +126,23 @@ def test_gpus_are_shown_together_as_far_as_they_tell(tmp_path: Path) -> None:
 
 
 def test_a_training_that_will_not_end_before_its_timer_is_said_in_time(tmp_path: Path) -> None:
-    run = training(tmp_path, step=1, total_steps=40)
-    fires_at = datetime.fromisoformat(run["timer"]["fires_at"])
+    run = training(tmp_path, step=38_000, total_steps=51_905)
     run["forecast"] = {
-        "finish_at": (fires_at + timedelta(minutes=20)).isoformat(),
-        "usd_to_finish": "1.80",
+        "finish_at": "2026-11-22T00:00:00Z",
+        "usd_to_finish": "90.00",
         "before_timer": False,
+        "late_s": 29_863.5,
+        "usd_late": "62.71",
+        "step_at_timer": 41_960,
     }
     text = show.run_text(run, WIDE)
-    assert "will not end before its timer: it needs 20:00 longer" in text
-    assert f"`gpurun extend {run['id']} 22m`" in text
+    told = "will not finish before its timer: at step 41,960 of 51,905; 8.3 h and $62.71 more."
+    assert told in text
+    assert f"`gpurun extend {run['id']} 548m`" in text
+    run["forecast"] |= {"late_s": 1200.0, "step_at_timer": None}
+    assert "its timer: 20 min and $62.71 more." in show.run_text(run, WIDE)
     run["forecast"]["before_timer"] = True
-    assert "will not end" not in show.run_text(run, WIDE)
+    assert "will not finish" not in show.run_text(run, WIDE)
 
 
 def test_trouble_is_said_while_the_training_still_runs(tmp_path: Path) -> None:

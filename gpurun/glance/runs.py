@@ -1,12 +1,13 @@
 """The document of one run, as `status --json` shows it (docs/json.md)."""
 
 import re
-from datetime import datetime, timedelta
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from gpurun.budget import CENT, LONGEST_S, cost
+from gpurun.budget import CENT
 from gpurun.glance import money
+from gpurun.glance.forecast import forecast, projected
 from gpurun.glance.guards import (
     Guard,
     guards_of,
@@ -50,7 +51,8 @@ def document(parts: Parts, keeper: Keeper, now: datetime) -> Document:
     train = _train(run.get("progress_json"))
     rate, spent = money.usd_per_hour(parts), money.spent_usd(parts, now)
     fires_at = instant(timer["fires_at"]) if timer else None
-    forecast = _forecast(state, train, rate, fires_at, now)
+    expected = forecast(state, train, rate, fires_at, now)
+    ends_at = instant(timer["ends_at"]) if timer and any(map(may_bill, parts.attempts)) else None
     need = _need(run)
     return {
         "id": run["id"],
@@ -67,14 +69,16 @@ def document(parts: Parts, keeper: Keeper, now: datetime) -> Document:
         "elapsed_s": _elapsed_s(run, state, now),
         "usd_per_hour": money.rate_text(rate),
         "spent_usd": str(money.cents(spent)),
-        "projected_usd": str(money.cents(_projected(spent, rate, forecast, timer, parts, now))),
+        "projected_usd": str(
+            money.cents(projected(spent, rate, expected if ends_at else None, ends_at, now))
+        ),
         "budget_usd": _budget(run),
         "timer": shown_timer,
         "guards": [guard.document(now) for guard in guards],
         "if_lost": _if_lost(attempt, timer, guards, rate, keeper),
         "train": train,
         "task": _task(run),
-        "forecast": forecast,
+        "forecast": expected,
         "verdict": _verdict(run.get("progress_json")),
         "collected_at": iso(instant(run.get("collected_at"))),
         "collected_step": _collected_step(run),
@@ -167,45 +171,6 @@ def _figure(value: Any) -> int | float | str | None:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return value if abs(value) < LARGEST else None
     return value if isinstance(value, str) else None
-
-
-def _forecast(
-    state: str,
-    train: Document | None,
-    rate: Decimal | None,
-    fires_at: datetime | None,
-    now: datetime,
-) -> Document | None:
-    """None while nothing can be said, and once nothing is to come."""
-    eta_s = train["eta_s"] if train else None
-    if state != RunState.ACTIVE or not isinstance(eta_s, int | float) or fires_at is None:
-        return None
-    if not 0 <= eta_s <= LONGEST_S:
-        return None
-    finish_at = now + timedelta(seconds=eta_s)
-    return {
-        "finish_at": iso(finish_at),
-        "usd_to_finish": str(money.cents(cost(rate or Decimal(0), eta_s))),
-        "before_timer": finish_at <= fires_at,
-    }
-
-
-def _projected(
-    spent: Decimal,
-    rate: Decimal | None,
-    forecast: Document | None,
-    timer: dict[str, Any] | None,
-    parts: Parts,
-    now: datetime,
-) -> Decimal:
-    """Spent, and the rate until the box is expected to go: at its finish, at its timer at last."""
-    if timer is None or rate is None or not any(may_bill(row) for row in parts.attempts):
-        return spent
-    ends = [instant(timer["ends_at"])]
-    if forecast:
-        ends.append(datetime.fromisoformat(forecast["finish_at"]))
-    left_s = max(0.0, min((at - now).total_seconds() for at in ends if at))
-    return spent + cost(rate, left_s)
 
 
 def _need(run: dict[str, Any]) -> Document:

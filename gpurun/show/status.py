@@ -1,7 +1,6 @@
 """`status`: a table of runs, one run in full, and the line that `up` rewrites while it follows."""
 
 import math
-from datetime import datetime
 from typing import Any
 
 from gpurun.show.orphans import orphans_lines
@@ -59,7 +58,7 @@ def run_text(run: dict[str, Any], look: Look) -> str:
         facts += [("train", train_words(train))]
         facts += [("checkpoint", _moment(train["last_checkpoint_at"]))]
     if forecast:
-        late = "" if forecast["before_timer"] else ", after its timer"
+        late = "" if forecast["before_timer"] else f"; its timer comes {late_words(run)}"
         facts += [
             ("forecast", f"done at {local_time(forecast['finish_at'])} for another "
              f"{money(forecast['usd_to_finish'])}{late}")
@@ -180,17 +179,28 @@ def _alone(run: dict[str, Any]) -> str:
 
 
 def _late(run: dict[str, Any]) -> str:
-    """Of a training that will not end before its timer: by how much, and what extends it."""
+    """Of a training that will not end before its timer: how far it will be, and what extends it."""
     timer, forecast = run["timer"], run["forecast"]
     if not (timer and forecast) or forecast["before_timer"]:
         return ""
-    finish_at = datetime.fromisoformat(forecast["finish_at"])
-    late_s = (finish_at - datetime.fromisoformat(timer["fires_at"])).total_seconds()
-    minutes = math.ceil(late_s * SPARE_TIME / 60)
+    minutes = math.ceil(forecast["late_s"] * SPARE_TIME / 60)
     return (
-        f"{run['id']}: will not end before its timer: it needs {duration(late_s)} longer. "
+        f"{run['id']}: will not finish before its timer: {late_words(run)}. "
         f"`gpurun extend {run['id']} {minutes}m`, or its last checkpoint is all there will be."
     )
+
+
+def late_words(run: dict[str, Any]) -> str:
+    """As "at step 41,960 of 51,905; 8.3 h and $62.70 more"."""
+    forecast, total = run["forecast"], (run["train"] or {}).get("total_steps")
+    step = forecast["step_at_timer"]
+    where = f"at step {step:,} of {total:,}; " if step is not None and total else ""
+    return f"{where}{_longer(forecast['late_s'])} and {money(forecast['usd_late'])} more"
+
+
+def _longer(seconds: float) -> str:
+    hours = seconds / 3600
+    return f"{hours:.1f} h" if hours >= 1 else f"{math.ceil(seconds / 60)} min"
 
 
 def _is_number(value: Any) -> bool:
