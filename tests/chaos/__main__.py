@@ -1,6 +1,7 @@
 """`python -m tests.chaos`: play schedules, and say in one line what they came to."""
 
 import argparse
+import signal
 import sys
 import time
 from collections.abc import Iterable
@@ -14,6 +15,7 @@ from tests.chaos.sweep import swept
 
 def main(argv: list[str]) -> int:
     asked = _parser().parse_args(argv)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what has begun is ended by its block
     if asked.mutations:
         from tests.chaos.mutations import all_caught
 

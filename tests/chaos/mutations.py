@@ -127,7 +127,8 @@ def all_caught(only: str = "") -> bool:
         for each in pool.map(partial(_sought, folder=Path(folder)), names):
             found.append(each)
             word = "caught" if each.caught else "MISSED"
-            print(f"{word} {each.mutation}: {each.by}", flush=True)
+            told = SEEKERS[each.mutation].told()
+            print(f"{word} {each.mutation} by {told}: {each.by}", flush=True)
         troubles = list(filter(None, sound))
     for trouble in troubles:
         print(f"FALSE ALARM {trouble}")

@@ -43,5 +43,8 @@ def play_all(schedules: Iterable[Schedule], side_by_side: int | None = None) -> 
     width = side_by_side or SIDE_BY_SIDE[wanted[0].provider]
     with ThreadPoolExecutor(width, thread_name_prefix="schedule") as pool:
         pending = [pool.submit(play, schedule) for schedule in wanted]
-        for done in as_completed(pending):
-            yield done.result()
+        try:
+            for done in as_completed(pending):
+                yield done.result()
+        finally:  # whoever stops early waits only for those that have begun
+            pool.shutdown(wait=False, cancel_futures=True)

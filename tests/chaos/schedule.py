@@ -48,6 +48,16 @@ class Schedule:
     def to_json(self) -> str:
         return json.dumps(asdict(self))
 
+    def told(self) -> str:
+        """In words: `local waits, kill driver at Cloud.create`."""
+        deeds = [
+            " ".join(
+                filter(None, (deed.do, *deed.words, deed.who, deed.point and "at", deed.point))
+            )
+            for deed in self.deeds
+        ]
+        return ", ".join([f"{self.provider} {self.train}", *deeds, *filter(None, [self.then])])
+
     def excuses(self, ending: str | None) -> bool:
         """Whether a run may have ended so before its time: as was wanted, or by its training."""
         killed = any(deed.words[:1] == ("kill",) for deed in self.deeds)
