@@ -64,9 +64,20 @@ class BlackBox:
     def __init__(self, path: Path, owner_id: str, machine: str) -> None:
         self.path = path
         self._owner = (owner_id, machine)
+        self._seen: tuple[int, int, int] | None = None
+        self._entries: dict[str, Entry] = {}
 
     def read(self) -> dict[str, Entry]:
-        return read_entries(self.path)
+        """The entry in force of each label; parsed again only when the file has changed."""
+        try:
+            status = self.path.stat()
+        except FileNotFoundError:
+            return {}
+        seen = (status.st_ino, status.st_size, status.st_mtime_ns)
+        if seen != self._seen:
+            # What is appended meanwhile makes the next look another one.
+            self._entries, self._seen = read_entries(self.path), seen
+        return dict(self._entries)
 
     def header(self) -> tuple[str, str] | None:
         """Owner id and machine hash of whoever began the file, whatever this process is."""

@@ -86,7 +86,8 @@ class Watches:
 
     def step(self, runs: Iterable[Run]) -> None:
         """Look at those that are due; forget those that are driven again, ending or over."""
-        live = {run.id for run in runs if _trains(run) and not self._drivers.drives(run.id)}
+        ours = [run for run in runs if run.id in self._watched]
+        live = {run.id for run in ours if _trains(run) and not self._drivers.drives(run.id)}
         for run_id in [each for each in list(self._watched) if each not in live]:
             self._watched.pop(run_id, None)
         now_s = self._clock.boot_s()

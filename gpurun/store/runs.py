@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+import sqlalchemy
 from sqlmodel import Session, col, select
 
 from gpurun.clock import Clock
 from gpurun.errors import GpurunError, UsageError
 from gpurun.model import Ending, Run, RunState
 from gpurun.store.database import Database
-from gpurun.store.rows import run_of
+from gpurun.store.rows import columns, run_from, run_of
 from gpurun.store.tables import EventRow, InstanceRow, PhaseRow, RunRow
 
 
@@ -60,11 +61,14 @@ class Runs:
             return run_of(row)
 
     def unfinished(self) -> list[Run]:
-        """Runs that something must still be done for."""
-        states = [RunState.ACTIVE, RunState.STILL_BILLING]
-        query = select(RunRow).where(col(RunRow.state).in_(states)).order_by(col(RunRow.created_at))
+        """Runs that something must still be done for, the oldest first."""
+        query = (
+            sqlalchemy.select(*columns(Run, RunRow))
+            .where(col(RunRow.state).in_([RunState.ACTIVE, RunState.STILL_BILLING]))
+            .order_by(col(RunRow.created_at))
+        )
         with self._database.read() as session:
-            return [run_of(row) for row in session.exec(query)]
+            return [run_from(row) for row in session.connection().execute(query)]
 
     def take(self, run_id: str) -> int:
         """A new epoch: whoever drove this run before is fenced out from here on."""
