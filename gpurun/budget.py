@@ -61,7 +61,7 @@ def setup_timer(
     """The timer in force from before the rent until the dataset is verified."""
     fires_at = now + timedelta(seconds=budget.setup_s)
     ends_at = fires_at + timedelta(seconds=SETUP_GRACE_S)
-    ceiling_at = _ceiling_at(now, budget.max_usd - spent_usd, usd_per_hour, traits)
+    ceiling_at = paid_until(now, budget.max_usd - spent_usd, usd_per_hour, traits)
     if ceiling_at < ends_at:
         raise _impossible(budget, usd_per_hour, traits, spent_usd)
     return Deadlines(fires_at, ends_at, ceiling_at)
@@ -71,7 +71,7 @@ def run_timer(
     now: datetime, budget: Budget, usd_per_hour: Decimal, spent_usd: Decimal, traits: Traits
 ) -> Deadlines:
     """The timer of the training.  `spent_usd` holds all of the run's open reservations but this."""
-    ceiling_at = _ceiling_at(now, budget.max_usd - spent_usd, usd_per_hour, traits)
+    ceiling_at = paid_until(now, budget.max_usd - spent_usd, usd_per_hour, traits)
     paid_s = (ceiling_at - now).total_seconds() - budget.grace_s
     # A second of slack: what `check_possible` let pass must not fail here by a rounding.
     if paid_s < min(budget.run_s, LEAST_RUN_S - 1):
@@ -84,6 +84,15 @@ def run_timer(
     wanted_at = now + timedelta(seconds=budget.run_s)
     fires_at = min(wanted_at, ceiling_at - grace)
     return Deadlines(fires_at, fires_at + grace, ceiling_at, fires_at < wanted_at)
+
+
+def paid_until(now: datetime, left_usd: Decimal, usd_per_hour: Decimal, traits: Traits) -> datetime:
+    """The latest end that `left_usd` can pay, the fuse's margin and the billing tail included."""
+    longest_s = Fraction(LONGEST_S)
+    if usd_per_hour > 0:
+        paid_s = Fraction(max(left_usd, Decimal(0))) / Fraction(usd_per_hour) * 3600
+        longest_s = min(longest_s, paid_s - Fraction(FUSE_MARGIN_S) - Fraction(traits.tail_s))
+    return now + timedelta(microseconds=math.floor(longest_s * 1_000_000))
 
 
 def cost(usd_per_hour: Decimal, seconds: float) -> Decimal:
@@ -214,17 +223,6 @@ def parse_duration(text: str) -> float:
     if not 0 < seconds <= LONGEST_S:
         raise wrong
     return seconds
-
-
-def _ceiling_at(
-    now: datetime, left_usd: Decimal, usd_per_hour: Decimal, traits: Traits
-) -> datetime:
-    """The latest end that `left_usd` can pay, the fuse's margin and the billing tail included."""
-    longest_s = Fraction(LONGEST_S)
-    if usd_per_hour > 0:
-        paid_s = Fraction(max(left_usd, Decimal(0))) / Fraction(usd_per_hour) * 3600
-        longest_s = min(longest_s, paid_s - Fraction(FUSE_MARGIN_S) - Fraction(traits.tail_s))
-    return now + timedelta(microseconds=math.floor(longest_s * 1_000_000))
 
 
 def _impossible(

@@ -7,11 +7,14 @@ from pathlib import Path
 import pytest
 
 from gpurun import glance
+from gpurun.blackbox import BlackBox
 from gpurun.clock import Deadline
 from gpurun.errors import ProviderError
 from gpurun.glance.reader import Reader
 from gpurun.keeper.lists import Lists
 from gpurun.model import Need, Order
+from gpurun.places import Places
+from gpurun.settings import Settings
 from gpurun.store import Journal
 from tests.fakecloud import FakeClock, FakeCloud
 from tests.stories import journal_at
@@ -48,8 +51,9 @@ def journal(tmp_path: Path, clock: FakeClock) -> Iterator[Journal]:
 
 
 @pytest.fixture
-def lists(cloud: Wallet, clock: FakeClock, journal: Journal) -> Lists:
-    return Lists(lambda _name: cloud, clock, journal)
+def lists(tmp_path: Path, cloud: Wallet, clock: FakeClock, journal: Journal) -> Lists:
+    blackbox = BlackBox(Places(tmp_path).blackbox, *journal.owner.ensure())
+    return Lists(lambda _name: cloud, clock, journal, blackbox, Settings())
 
 
 def look(lists: Lists, clock: FakeClock, after_s: float = 31) -> None:

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from gpurun.engine.context import Context
+from gpurun.engine.limits import period_caps
 from gpurun.errors import PhaseFailed, ProviderError, ProviderUnreachable
 from gpurun.model import Attempt, Instance, InstanceState
 
@@ -49,8 +50,11 @@ def look_at(ctx: Context, attempt: Attempt) -> None:
     PhaseFailed when it is not; ProviderError when it is not shown within its window.
     """
     row = _row(ctx, attempt)
+    wrong = _misfits(row, attempt, ctx.budget.max_usd_per_hour)
+    if not wrong:
+        _follow_price(ctx, attempt, row)
     note(ctx, attempt.label, row)
-    if wrong := _misfits(row, attempt, ctx.budget.max_usd_per_hour):
+    if wrong:
         raise PhaseFailed(f"{attempt.label} is not what was bought: {'; '.join(wrong)}")
 
 
@@ -58,6 +62,16 @@ def note(ctx: Context, label: str, row: Instance) -> None:
     """What its provider says of it; the price of a stopped box is not that of a running one."""
     rate = None if row.state is InstanceState.STOPPED else row.usd_per_hour
     ctx.journal.attempts.seen(label, row.created_at, rate)
+
+
+def _follow_price(ctx: Context, attempt: Attempt, row: Instance) -> None:
+    """W10: dearer than its offer, within what is allowed; its timer follows the money."""
+    if row.usd_per_hour is not None and row.state is not InstanceState.STOPPED:
+        caps = period_caps(ctx.settings, ctx.cloud.name, ctx.clock.now())
+        traits = ctx.cloud.traits
+        if timer := ctx.journal.prices.risen(attempt.label, row.usd_per_hour, traits, caps):
+            dearer = ctx.journal.attempts.get(attempt.label)
+            ctx.fact(lambda: ctx.trace(dearer, timer, dearer.state.value))
 
 
 def _misfits(row: Instance, bought: Attempt, most: Decimal) -> list[str]:

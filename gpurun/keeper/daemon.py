@@ -13,6 +13,7 @@ from functools import partial
 from gpurun import __version__
 from gpurun.blackbox import BlackBox, Entry
 from gpurun.clock import Clock
+from gpurun.engine.late import late_collect_s
 from gpurun.guards import disarm_all
 from gpurun.keeper.charges import Charge, from_blackbox, from_journal
 from gpurun.keeper.drivers import Drivers
@@ -67,7 +68,7 @@ class Keeper:
         self._cloud = cloud_of
         self._drivers = Drivers(places, clock)
         self._rounds = Rounds(cloud_of, clock, self._record_round)
-        self._lists = Lists(cloud_of, clock, journal)
+        self._lists = Lists(cloud_of, clock, journal, blackbox, settings)
         self._settling = Settling(cloud_of, clock, journal)
         self._obligations = Obligations(cloud_of, clock, journal)
         self._watches = Watches(places, settings, clock, journal, blackbox, cloud_of, self._drivers)
@@ -200,11 +201,8 @@ class Keeper:
             if charge.attempt.ending is not None:
                 return False
             run = self._journal.runs.get(charge.attempt.run_id)
-            late_s = (
-                float(self._settings.late_collect_minutes) * 60
-                if self._journal.runs.began(run.id, "train")
-                else 0.0
-            )
+            began = self._journal.runs.began(run.id, "train")
+            late_s = late_collect_s(run.recipe_json, self._settings) if began else 0.0
             reason = f"the {charge.timer.kind} timer fired at {charge.fires_at:%H:%M:%S} UTC"
             timers = self._journal.endings.fire(charge.timer, run.id, reason, late_s)
             if timers is None:

@@ -5,16 +5,21 @@ import logging
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
+from gpurun.blackbox import BlackBox
 from gpurun.clock import Clock
+from gpurun.engine.limits import period_caps
 from gpurun.errors import GpurunError, ProviderError
 from gpurun.holdings import Whose, document, known_of, orphans_among
 from gpurun.model import SETTLED, Attempt, AttemptState, Ending, Instance, InstanceState
 from gpurun.outcome import conclude
 from gpurun.proof import Evidence, Lookup, listing, of_death
 from gpurun.provider import Prepaid, Provisioner
+from gpurun.settings import Settings
 from gpurun.store import Journal
+from gpurun.timers import entry_of
 
 log = logging.getLogger("gpurun.keeper")
 
@@ -35,8 +40,15 @@ class Lists:
     """`step` is called each tick and never waits."""
 
     def __init__(
-        self, cloud_of: Callable[[str], Provisioner], clock: Clock, journal: Journal
+        self,
+        cloud_of: Callable[[str], Provisioner],
+        clock: Clock,
+        journal: Journal,
+        blackbox: BlackBox,
+        settings: Settings,
     ) -> None:
+        self._blackbox = blackbox
+        self._settings = settings
         self._cloud_of = cloud_of
         self._clock = clock
         self._journal = journal
@@ -102,11 +114,22 @@ class Lists:
         rate = row.usd_per_hour if row.state is InstanceState.RUNNING else None
         if rate is not None and rate > attempt.usd_per_hour:
             log.error("%s now costs $%s/h", row.label, rate)
-            self._journal.attempts.dearer(row.label, rate)
+            self._follow_price(row.label, rate)
         if attempt.state is AttemptState.GHOST or attempt.state in SETTLED:
             log.error("%s is listed though it is %s: ending it", row.label, attempt.state)
             self._journal.attempts.reappeared(row.label)
             self._journal.attempts.made(row.label, row.id, "list")
+
+    def _follow_price(self, label: str, usd_per_hour: Decimal) -> None:
+        """SHORTEN: the timer is in force here at once; the other guards are found to lag."""
+        provider = self._journal.attempts.get(label).provider
+        traits = self._cloud_of(provider).traits
+        caps = period_caps(self._settings, provider, self._clock.now())
+        if timer := self._journal.prices.risen(label, usd_per_hour, traits, caps):
+            attempt = self._journal.attempts.get(label)
+            log.error("%s: its money now ends at %s UTC", label, f"{timer.ends_at:%H:%M:%S}")
+            with contextlib.suppress(OSError):
+                self._blackbox.append(entry_of(attempt, timer, attempt.state.value))
 
     def _absent(
         self,

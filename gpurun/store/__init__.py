@@ -10,10 +10,13 @@ from gpurun.store.attempts import Attempts
 from gpurun.store.database import Database, Newer, StoreError
 from gpurun.store.endings import Endings
 from gpurun.store.keepers import Keepers
+from gpurun.store.keeping import Keeping
 from gpurun.store.ledger import Ledger
 from gpurun.store.notices import Notices
 from gpurun.store.owner import Owner
 from gpurun.store.periods import OverCap
+from gpurun.store.prices import Prices
+from gpurun.store.proven import Proven
 from gpurun.store.runs import Fenced, Runs
 from gpurun.store.timers import Timers
 
@@ -31,6 +34,9 @@ class Journal:
         self.timers = Timers(self.database, clock)
         self.endings = Endings(self.database, clock)
         self.ledger = Ledger(self.database, clock)
+        self.keeping = Keeping(self.database, clock)
+        self.prices = Prices(self.database, clock)
+        self.proven = Proven(self.database)
         self.keepers = Keepers(self.database, clock)
         self.notices = Notices(self.database, clock)
 

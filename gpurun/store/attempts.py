@@ -176,14 +176,6 @@ class Attempts:
                 row.state = AttemptState.SEEN.value
             session.add(row)
 
-    def dearer(self, label: str, rate: Decimal) -> None:
-        """Its price has risen: what is accrued from the last booking on is counted by it."""
-        with self._database.write() as session:
-            row = _row(session, label)
-            self._event(session, row, "dearer", f"${row.usd_per_hour}/h before, now ${rate}/h")
-            row.usd_per_hour = max(rate, row.usd_per_hour)
-            session.add(row)
-
     def deleting(self, label: str) -> None:
         with self._database.write() as session:
             row = _row(session, label)

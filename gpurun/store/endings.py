@@ -7,11 +7,11 @@ from sqlmodel import Session, col, select
 
 from gpurun.clock import Clock
 from gpurun.errors import UsageError
-from gpurun.model import SETTLED, Ending, Timer, TimerState
+from gpurun.model import SETTLED, Ending, RunState, Timer, TimerState
 from gpurun.store.database import Database
 from gpurun.store.rows import timer_of
 from gpurun.store.tables import EventRow, InstanceRow, RunRow, TimerRow
-from gpurun.store.timers import add_timer
+from gpurun.store.timers import add_timer, in_force
 from gpurun.timers import ends_in_s, timer_for
 
 
@@ -61,6 +61,8 @@ class Endings:
         run = session.get(RunRow, run_id)
         if run is None:
             raise UsageError(f"no run {run_id}; `gpurun status --all` lists them")
+        if run.exit_code is not None and run.state == RunState.ACTIVE:  # failed, and was kept
+            ending, reason = Ending.FAILED, run.reason
         if run.ending is None:
             run.ending, run.reason = ending.value, reason
             session.add(run)
@@ -93,7 +95,7 @@ class Endings:
             rows = session.exec(select(InstanceRow).where(InstanceRow.run_id == run_id)).all()
             timers = []
             for row in rows:
-                if row.state not in SETTLED and (old := _in_force(session, row.label)):
+                if row.state not in SETTLED and (old := in_force(session, row.label)):
                     timers.append(self._replace(session, old, 0.0))
             return timers
 
@@ -108,7 +110,7 @@ class Endings:
         first = row.ending is None
         row.ending = row.ending or ending.value
         session.add(row)
-        old = _in_force(session, row.label)
+        old = in_force(session, row.label)
         if old is None:
             return None
         left_s = ends_in_s(timer_of(old), self._clock)
@@ -137,16 +139,6 @@ class Endings:
                 detail=detail,
             )
         )
-
-
-def _in_force(session: Session, label: str) -> TimerRow | None:
-    query = (
-        select(TimerRow)
-        .where(TimerRow.label == label)
-        .where(col(TimerRow.state).in_([TimerState.IN_FORCE, TimerState.FIRED]))
-        .order_by(col(TimerRow.seq).desc())
-    )
-    return session.exec(query).first()
 
 
 def _last_seq(session: Session, label: str) -> int:

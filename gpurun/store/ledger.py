@@ -22,6 +22,7 @@ from gpurun.budget import cost
 from gpurun.clock import Clock
 from gpurun.model import SETTLED, AttemptState
 from gpurun.store.database import Database
+from gpurun.store.marks import note_marks
 from gpurun.store.periods import OverCap, PeriodCap, Room, over_period, over_rate, rooms
 from gpurun.store.tables import EventRow, InstanceRow, LedgerRow
 
@@ -76,7 +77,7 @@ class Ledger:
         """
         with self._database.write() as session:
             row = session.get(InstanceRow, label)
-            return ZERO if row is None else self._book(session, row, phase)
+            return ZERO if row is None else add_booking(session, row, phase, self._clock)
 
     def hold(self, label: str, tail_s: float, traffic_usd: Decimal = ZERO) -> None:
         """What may be billed beside the rate; raised to what is more, never lowered."""
@@ -89,7 +90,7 @@ class Ledger:
             for phase, usd in wanted.items():
                 more = usd - sum((row.usd for row in rows if row.phase == phase), ZERO)
                 if more > 0:
-                    session.add(self._row(box, "hold", phase, more))
+                    session.add(_row(box, "hold", phase, more, self._clock.now()))
 
     def settle(self, label: str, charged_usd: Decimal) -> bool:
         """From now on the box has cost what its provider says; whether that is news.
@@ -100,12 +101,12 @@ class Ledger:
             box = session.get(InstanceRow, label)
             if box is None or box.state != AttemptState.GONE:
                 return False
-            self._book(session, box, "destroy")
+            add_booking(session, box, "destroy", self._clock)
             spent = sum((row.usd for row in session.exec(_of_label(box, SPENT))), ZERO)
             difference = charged_usd - spent
             if difference == 0 and _settled_at(session, box) is not None:
                 return False
-            session.add(self._row(box, "settle", "settle", difference))
+            session.add(_row(box, "settle", "settle", difference, self._clock.now()))
             return True
 
     def bills(self, since: datetime, but: Collection[str] = ()) -> list[Bill]:
@@ -127,7 +128,7 @@ class Ledger:
         still be billed for any of them beside that.
         """
         with self._database.read() as session:
-            return _committed(session, run_id, but_label)
+            return committed(session, run_id, but_label)
 
     def rooms(self, caps: Sequence[PeriodCap], but_label: str = "") -> list[Room]:
         """What each cap still lets through, the tightest first; all of one reservation counts as
@@ -147,32 +148,31 @@ class Ledger:
         with self._database.read() as session:
             return list(session.exec(query.order_by(col(LedgerRow.id))))
 
-    def _book(self, session: Session, box: InstanceRow, phase: str) -> Decimal:
-        if box.sent_at is None or box.state in NEVER_BILLED:
-            return ZERO
-        last = session.exec(
-            _of_label(box, ["accrue"]).order_by(col(LedgerRow.id).desc()).limit(1)
-        ).first()
-        since = last.at if last else box.sent_at
-        until = box.gone_at or self._clock.now()
-        if until <= since:
-            return ZERO
-        usd = cost(box.usd_per_hour, (until - since).total_seconds())
-        row = self._row(box, "accrue", phase, usd)
-        row.at, row.since = until, since
-        session.add(row)
-        return usd
 
-    def _row(self, box: InstanceRow, kind: str, phase: str, usd: Decimal) -> LedgerRow:
-        at = self._clock.now()
-        return LedgerRow(run_id=box.run_id, label=box.label, at=at, kind=kind, phase=phase, usd=usd)
+def add_booking(session: Session, box: InstanceRow, phase: str, clock: Clock) -> Decimal:
+    """Accrue since the last booking; part of the caller's transaction."""
+    if box.sent_at is None or box.state in NEVER_BILLED:
+        return ZERO
+    last = session.exec(
+        _of_label(box, ["accrue"]).order_by(col(LedgerRow.id).desc()).limit(1)
+    ).first()
+    since = last.at if last else box.sent_at
+    until = box.gone_at or clock.now()
+    if until <= since:
+        return ZERO
+    usd = cost(box.usd_per_hour, (until - since).total_seconds())
+    row = _row(box, "accrue", phase, usd, until)
+    row.since = since
+    session.add(row)
+    note_marks(session, box, clock)
+    return usd
 
 
 def add_reservation(
     session: Session, run_id: str, label: str, usd: Decimal, clock: Clock, caps: Caps
 ) -> None:
     """Reserve, or raise OverCap; part of the caller's transaction (I4)."""
-    held, more = _committed(session, run_id), usd + caps.beside_usd
+    held, more = committed(session, run_id), usd + caps.beside_usd
     if held + more > caps.run_usd:
         raise OverCap(
             f"run {run_id} holds ${held:.2f} of budget.max_usd ${caps.run_usd:.2f}; another "
@@ -204,8 +204,8 @@ def add_hold(session: Session, run_id: str, label: str, usd: Decimal, clock: Clo
         )
 
 
-def release_reservation(session: Session, run_id: str, label: str, clock: Clock) -> None:
-    """Take back what is still reserved for this label; harmless when nothing is."""
+def release_reservation(session: Session, run_id: str, label: str, clock: Clock) -> Decimal:
+    """Take back what is still reserved for this label, if anything is; returns how much."""
     rows = session.exec(
         select(LedgerRow).where(
             LedgerRow.label == label, col(LedgerRow.kind).in_(["reserve", "release"])
@@ -218,6 +218,7 @@ def release_reservation(session: Session, run_id: str, label: str, clock: Clock)
                 run_id=run_id, label=label, at=clock.now(), kind="release", phase="", usd=-held
             )
         )
+    return held
 
 
 def _usd_per_hour(session: Session) -> Decimal:
@@ -227,7 +228,8 @@ def _usd_per_hour(session: Session) -> Decimal:
     return sum((row.usd_per_hour for row in session.exec(live)), ZERO)
 
 
-def _committed(session: Session, run_id: str, but_label: str = "") -> Decimal:
+def committed(session: Session, run_id: str, but_label: str = "") -> Decimal:
+    """What a run has spent, what its attempts but one hold reserved, what is held beside that."""
     boxes = {
         box.label: box
         for box in session.exec(select(InstanceRow).where(InstanceRow.run_id == run_id))
@@ -273,6 +275,10 @@ def _settled_at(session: Session, box: InstanceRow) -> datetime | None:
     settled = _of_label(box, ["settle"]).where(LedgerRow.at >= box.gone_at)
     last = session.exec(settled.order_by(col(LedgerRow.id).desc()).limit(1)).first()
     return last.at if last else None
+
+
+def _row(box: InstanceRow, kind: str, phase: str, usd: Decimal, at: datetime) -> LedgerRow:
+    return LedgerRow(run_id=box.run_id, label=box.label, at=at, kind=kind, phase=phase, usd=usd)
 
 
 def _of_label(box: InstanceRow, kinds: Collection[str]) -> SelectOfScalar[LedgerRow]:

@@ -1,7 +1,7 @@
 """Timers and guards: what ends a label, when, and what each guard was last seen to hold."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 
@@ -57,14 +57,8 @@ class Timers:
 
     def of(self, label: str) -> Timer | None:
         """The timer in force for a label."""
-        query = (
-            select(TimerRow)
-            .where(TimerRow.label == label)
-            .where(col(TimerRow.state).in_([TimerState.IN_FORCE, TimerState.FIRED]))
-            .order_by(col(TimerRow.seq).desc())
-        )
         with self._database.read() as session:
-            row = session.exec(query).first()
+            row = in_force(session, label)
             return None if row is None else timer_of(row)
 
     def newest(self, label: str) -> Timer | None:
@@ -203,6 +197,35 @@ def _word_of(row: GuardRow) -> GuardWord:
         ends_at_read=row.ends_at_read,
         read_back_at=row.read_back_at,
     )
+
+
+def in_force(session: Session, label: str) -> TimerRow | None:
+    """The timer that counts for a label, fired or not."""
+    query = (
+        select(TimerRow)
+        .where(TimerRow.label == label)
+        .where(col(TimerRow.state).in_([TimerState.IN_FORCE, TimerState.FIRED]))
+        .order_by(col(TimerRow.seq).desc())
+    )
+    return session.exec(query).first()
+
+
+def bring_forward(session: Session, old: TimerRow, timer: Timer) -> Timer:
+    """Put an earlier timer in force at once, part of the caller's transaction; returns it with its
+    seq.  The guards beside the keeper are owed it.
+    """
+    seqs = session.exec(select(TimerRow.seq).where(TimerRow.label == old.label))
+    timer = replace(timer, seq=max(seqs) + 1)
+    for row in session.exec(select(TimerRow).where(TimerRow.label == old.label)):
+        row.state = TimerState.SUPERSEDED
+        session.add(row)
+    add_timer(session, timer, TimerState.IN_FORCE)
+    for guard in session.exec(select(GuardRow).where(GuardRow.label == old.label)):
+        guard.seq_wanted = timer.seq
+        if guard.name == "provider" and guard.state == "armed":
+            guard.state = "arming"
+        session.add(guard)
+    return timer
 
 
 def add_timer(session: Session, timer: Timer, state: str) -> None:

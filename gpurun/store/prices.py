@@ -1,0 +1,108 @@
+"""SHORTEN (protocol 3): what a box costs has risen, so its timer comes nearer, never later.
+
+The keeper's timer is in force at once, in the transaction that writes the price down; the guards
+beside it are found to hold an older one, and are armed again by whoever tends them.
+"""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from decimal import Decimal
+
+from sqlmodel import Session
+
+from gpurun.budget import Deadlines, ceiling_usd, paid_until
+from gpurun.clock import Clock, after
+from gpurun.model import Timer, TimerState
+from gpurun.provider import Traits
+from gpurun.store.database import Database
+from gpurun.store.ledger import add_booking, add_reserve, committed, release_reservation
+from gpurun.store.marks import max_usd_of
+from gpurun.store.periods import PeriodCap, rooms
+from gpurun.store.rows import timer_of
+from gpurun.store.tables import EventRow, InstanceRow, RunRow
+from gpurun.store.timers import bring_forward, in_force
+from gpurun.timers import ends_in_s, fires_in_s, timer_for
+
+ZERO = Decimal(0)
+
+
+class Prices:
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    def risen(
+        self, label: str, usd_per_hour: Decimal, traits: Traits, caps: Sequence[PeriodCap]
+    ) -> Timer | None:
+        """A box that costs more from its last booking on; its timer, if it had to come nearer.
+
+        What it may still cost is reserved by the new price, within its run's money and the caps.
+        """
+        with self._database.write() as session:
+            box = session.get(InstanceRow, label)
+            if box is None or usd_per_hour <= box.usd_per_hour:
+                return None
+            said = f"${box.usd_per_hour}/h before, now ${usd_per_hour}/h"
+            self._event(session, box, "dearer", said)
+            times = usd_per_hour / box.usd_per_hour if box.usd_per_hour else None
+            box.usd_per_hour = usd_per_hour
+            session.add(box)
+            run = session.get(RunRow, box.run_id)
+            if run is None or box.ending is not None:
+                return None
+            add_booking(session, box, run.phase, self._clock)
+            session.flush()
+            left_usd = _left_usd(session, run, label, caps)
+            return None if left_usd is None else self._follow(session, box, left_usd, times, traits)
+
+    def _follow(
+        self,
+        session: Session,
+        box: InstanceRow,
+        left_usd: Decimal,
+        times: Decimal | None,
+        traits: Traits,
+    ) -> Timer | None:
+        old = in_force(session, box.label)
+        if old is None or old.state != TimerState.IN_FORCE:
+            return None  # it is ending
+        timer, now = timer_of(old), self._clock.now()
+        fires_at = after(now, fires_in_s(timer, self._clock))
+        ends_at = after(now, ends_in_s(timer, self._clock))
+        paid_at = max(now, paid_until(now, left_usd, box.usd_per_hour, traits))
+        shortened = None
+        if paid_at < ends_at:
+            grace = max(timedelta(0), ends_at - fires_at)
+            fires_at, ends_at = max(now, min(fires_at, paid_at - grace)), paid_at
+            shortened = timer_for(box.label, 0, timer.kind, fires_at, ends_at, self._clock)
+            shortened = bring_forward(session, old, shortened)
+            self._event(session, box, "shortened", f"its money now ends at {ends_at:%H:%M:%S} UTC")
+        box.ceiling_at = min(box.ceiling_at, paid_at)
+        session.add(box)
+        ends = Deadlines(fires_at, ends_at, box.ceiling_at)
+        needs = ceiling_usd(box.usd_per_hour, now, ends, traits)
+        held = release_reservation(session, box.run_id, box.label, self._clock)
+        if timer.kind == "setup" and times is not None:  # the training is reserved with it
+            needs = max(needs, held * times)
+        usd = min(needs, max(left_usd, ZERO))
+        add_reserve(session, box.run_id, box.label, usd, self._clock)
+        return shortened
+
+    def _event(self, session: Session, box: InstanceRow, what: str, detail: str) -> None:
+        at = self._clock.now()
+        session.add(
+            EventRow(
+                at=at, run_id=box.run_id, label=box.label, who="store", what=what, detail=detail
+            )
+        )
+
+
+def _left_usd(
+    session: Session, run: RunRow, label: str, caps: Sequence[PeriodCap]
+) -> Decimal | None:
+    """What a box may cost from now on; None where nobody can tell."""
+    max_usd = max_usd_of(run)
+    if max_usd is None:
+        return None
+    of_all = [room.left_usd for room in rooms(session, caps, label)]
+    return min([max_usd - committed(session, run.id, label), *of_all])
