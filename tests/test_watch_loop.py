@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from gpurun.blackbox import BlackBox
 from gpurun.engine.context import Context
+from gpurun.engine.training import hold
 from gpurun.engine.watch import watch
 from gpurun.errors import PhaseFailed
 from gpurun.model import Instance, InstanceState
@@ -123,3 +124,31 @@ def test_evidence_takes_no_more_than_its_share_of_the_time_that_is_left(loop: Lo
     kept = loop.journal.runs.progress_of(loop.story.run_id)
     assert kept["verdict"]["cause"] == "unknown"
     assert kept["verdict"]["evidence"] == str(evidence)
+
+
+def test_since_when_a_training_that_hangs_was_of_no_use_is_in_the_journal(loop: Loop) -> None:
+    loop.ctx = replace(loop.ctx, recipe=recipe())
+    loop.training.launch(f"mkdir -p out; echo '{{\"step\": 3}}' > out/metrics.jsonl; {RUNS}")
+    loop.training.until_step()
+    with pytest.raises(PhaseFailed, match="the training hangs"):
+        loop.watch()
+    kept = loop.journal.runs.progress_of(loop.story.run_id)
+    assert kept["idle_since"] == kept["kept"]["moved_at"]
+
+
+def test_a_training_that_failed_by_itself_was_of_use_until_then(loop: Loop) -> None:
+    loop.training.launch("exit 3")
+    with pytest.raises(PhaseFailed, match="the training exited 3"):
+        loop.watch()
+    assert loop.journal.runs.progress_of(loop.story.run_id)["idle_since"] is None
+
+
+def test_since_when_an_interactive_box_was_not_used_is_in_the_journal(loop: Loop) -> None:
+    gpus = {"gpu": "H100", "gpu_count": 2}
+    loop.ctx = replace(loop.ctx, recipe=recipe(need=gpus))
+    loop.training.shim("nvidia-smi", 'echo "0, 70, 700, 0"; echo "0, 70, 700, 0"')
+    began_at = loop.clock.now()
+    with pytest.raises(PhaseFailed, match="the box is idle"):
+        hold(loop.ctx, loop.training.shell, lambda: None)
+    idle_since = loop.journal.runs.progress_of(loop.story.run_id)["idle_since"]
+    assert began_at <= datetime.fromisoformat(idle_since) < began_at + timedelta(seconds=30)
