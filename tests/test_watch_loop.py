@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from gpurun.blackbox import BlackBox
+from gpurun.clock import Deadline
 from gpurun.engine.context import Context
 from gpurun.engine.training import hold
 from gpurun.engine.watch import watch
+from gpurun.engine.watch.gpus import gpu_text
 from gpurun.errors import PhaseFailed
 from gpurun.model import Instance, InstanceState
 from gpurun.places import Places
@@ -147,6 +149,10 @@ def test_since_when_an_interactive_box_was_not_used_is_in_the_journal(loop: Loop
     gpus = {"gpu": "H100", "gpu_count": 2}
     loop.ctx = replace(loop.ctx, recipe=recipe(need=gpus))
     loop.training.shim("nvidia-smi", 'echo "0, 70, 700, 0"; echo "0, 70, 700, 0"')
+    loop.training.shell.run(gpu_text(), timeout_s=10)  # begins the sample that the first look sees
+    deadline = Deadline(10)
+    while not (loop.training.root / ".gpurun" / "gpu.txt").exists():
+        assert not deadline.passed()
     began_at = loop.clock.now()
     with pytest.raises(PhaseFailed, match="the box is idle"):
         hold(loop.ctx, loop.training.shell, lambda: None)
