@@ -22,6 +22,12 @@ class BudgetError(GpurunError):
     exit_code = 3
 
 
+class NotProven(GpurunError):
+    """The recipe asks for a proven shorter run, and there is none; nothing was rented."""
+
+    exit_code = 3
+
+
 class NoOffer(GpurunError):
     """Nothing for rent fits the need; nothing was rented."""
 

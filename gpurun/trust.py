@@ -30,14 +30,15 @@ def may_buy(places: Places, clock: Clock) -> Journal:
             f"{places.blackbox} cannot be read ({error.strerror}): nothing was rented. Move it "
             "away if nothing is live (`gpurun status`)."
         ) from error
-    if trouble := journal.owner.trouble():
-        raise UsageError(f"nothing was rented: {trouble}.")
-    _check_clock(journal)
+    require_trust(journal)
     _keep_reserve(places)
     return journal
 
 
-def _check_clock(journal: Journal) -> None:
+def require_trust(journal: Journal) -> None:
+    """This journal is of this machine and no older copy, and the clock is not before it."""
+    if trouble := journal.owner.trouble():
+        raise UsageError(f"nothing was rented: {trouble}.")
     last = journal.runs.last_event_at()
     wall = datetime.fromtimestamp(wall_s(), UTC)
     if last is not None and wall < last - CLOCK_SLACK:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -299,7 +300,7 @@ def test_of_two_that_start_at_once_the_day_pays_for_one(home: Home) -> None:
     begun = [done.stdout.split()[-1] for done in started if done.returncode == 0]
     assert begun, started
     for run in begun:
-        home.until(lambda run=run: _decided(home, run))
+        home.until(partial(_decided, home, run))
     states = [home.document(run)["state"] for run in begun]
     assert states.count("active") == 1, (started, states, home.logs())
     assert len(list(home.places.boxes.glob("gpurun-*"))) == 1

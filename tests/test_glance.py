@@ -41,6 +41,7 @@ RUN_KEYS = [
     "projected_usd",
     "budget_usd",
     "timer",
+    "kept_until",
     "guards",
     "if_lost",
     "train",

@@ -5,8 +5,6 @@ import os
 import signal
 from pathlib import Path
 
-import pytest
-
 from gpurun import keeper
 from tests.homes import WAITS, Home
 
@@ -71,15 +69,6 @@ def test_artifacts_that_cannot_be_written_are_found_before_anything_is_rented(ho
     assert done.returncode == 2
     assert "artifacts cannot be written" in done.stderr
     assert not list(home.places.boxes.glob("gpurun-*"))
-
-
-@pytest.mark.parametrize("key", ["requires: {recipe: smoke}"])
-def test_a_promise_that_is_not_kept_yet_is_refused(home: Home, key: str) -> None:
-    recipe = home.recipe()
-    recipe.write_text(f"{recipe.read_text()}{key}\n")
-    done = home.run("up", recipe, "--yes")
-    assert done.returncode == 2
-    assert key.split(":")[0] in done.stderr
 
 
 def test_kill_works_with_a_broken_configuration_file(home: Home) -> None:

@@ -166,6 +166,27 @@ def test_a_journal_of_another_machine_ends_nothing_by_itself(home: Home, running
     home.until(lambda: home.box_processes() == [], 30)
 
 
+def test_a_clock_before_the_last_entry_buys_nothing_and_still_kills(
+    home: Home, running: str
+) -> None:
+    """As when it has lost its battery: what is written already is of a time to come."""
+    with sqlite3.connect(home.places.database) as raw:
+        raw.execute(
+            "INSERT INTO events (at, run_id, label, who, what, detail) "
+            "SELECT max(at) + 7200, '', '', 'a test', 'note', '' FROM events"
+        )
+    raw.close()
+    for command in (("up", home.recipe(name="other")), ("extend", running, "1m")):
+        refused = home.run(*command, "--yes")
+        assert refused.returncode == 2
+        assert "this machine's clock says" in refused.stderr
+        assert "killing still works" in refused.stderr
+    assert home.run("status").returncode == 0
+    done = home.run("kill", running, "--yes", "--no-collect")
+    assert done.returncode == 0, done.stderr
+    home.until(lambda: home.box_processes() == [], 30)
+
+
 def test_a_full_disk_buys_nothing(home: Home) -> None:
     done = in_namespace(
         home,

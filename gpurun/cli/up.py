@@ -53,6 +53,9 @@ def up(
     accept_one_guard: Annotated[
         bool, typer.Option(help="Rent where only the keeper can end the bill.")
     ] = False,
+    skip_ladder: Annotated[
+        bool, typer.Option(help="Rent without the shorter run that the recipe requires.")
+    ] = False,
     yes: Yes = False,
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="Return once the run has begun.")
@@ -78,7 +81,7 @@ def up(
         _again(on, recipe, overrides, known, detach=detach, as_json=as_json)
         return
     where = _where(provider, host)
-    plan = _plan(recipe, where, offer, overrides, known, ask=not (yes or dry_run))
+    plan = _plan(recipe, where, offer, overrides, known, skip_ladder, ask=not (yes or dry_run))
     if dry_run:
         if as_json:
             print_json(show.plan_document(plan))
@@ -173,6 +176,7 @@ def _plan(
     offer_id: str | None,
     overrides: list[str],
     settings: Settings,
+    skip_ladder: bool,
     *,
     ask: bool,
 ) -> Plan:
@@ -201,7 +205,12 @@ def _plan(
         need_consent("to rent, which may cost money,", yes=False)
     folder = find(ref).absolute().parent
     return engine.plan_among(
-        recipes, folder, offer_id=offer_id, settings=settings, clock=SystemClock()
+        recipes,
+        folder,
+        offer_id=offer_id,
+        settings=settings,
+        clock=SystemClock(),
+        skip_ladder=skip_ladder,
     )
 
 

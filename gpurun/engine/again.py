@@ -12,7 +12,7 @@ from pathlib import Path
 from gpurun import bundle, keeper, snapshot, spawn
 from gpurun.clock import Deadline
 from gpurun.engine.live import live_box
-from gpurun.engine.plan import refuse_what_is_not_built
+from gpurun.engine.plan import refuse_what_cannot_be
 from gpurun.errors import UsageError
 from gpurun.locks import holder
 from gpurun.recipe import Recipe
@@ -36,7 +36,7 @@ def again(run_id: str, recipe: Recipe, recipe_dir: Path, settings: Settings) -> 
         raise UsageError(
             f"run {run_id} is at work (`gpurun status {run_id}`); try again when that is done"
         )
-    refuse_what_is_not_built(recipe)
+    refuse_what_cannot_be(recipe)
     cargo = bundle.cargo(recipe, recipe_dir)
     number = ctx.task + 1
     kept = recipe.model_copy(update={"budget": ctx.recipe.budget})

@@ -31,7 +31,7 @@ from gpurun.signals import TOLD
 from gpurun.store import Journal, StoreError
 from gpurun.store.owner import random_id
 from gpurun.timers import entry_of, evidence_of
-from gpurun.trust import may_buy
+from gpurun.trust import may_buy, require_trust
 from gpurun.wiring import provisioner
 
 AGAIN_S = 2.0
@@ -133,12 +133,15 @@ def kill_everything_in_blackbox(settings: Settings) -> str:
 
 def extension(run_id: str, seconds: float, settings: Settings) -> Extension:
     """What `extend` would come to; refused where it would be, and nothing is changed."""
-    return extending.extension(*live_box(run_id, settings), seconds)
+    ctx, attempt = live_box(run_id, settings)
+    require_trust(ctx.journal)
+    return extending.extension(ctx, attempt, seconds)
 
 
 def extend(run_id: str, seconds: float, settings: Settings) -> Extension:
     """Move the timer of a live run later, on every guard, if its money pays for it."""
     ctx, attempt = live_box(run_id, settings)
+    require_trust(ctx.journal)
     box = Box(ctx, attempt, lambda _line: None)
     return extending.extend(ctx, attempt, others(ctx, attempt, box.line), seconds)
 
@@ -230,7 +233,7 @@ def _kill_by_blackbox(charges: list[Charge], settings: Settings, clock: Clock) -
     """DELETE and prove each, from this process alone."""
     unproven = []
     for charge in charges:
-        evidence, why = charge.evidence(clock.boot_id), "not asked"
+        evidence, why = charge.evidence(clock), "not asked"
         give_up = clock.now() + timedelta(seconds=60)
         while clock.now() < give_up:
             try:

@@ -12,7 +12,7 @@ from pathlib import Path
 from gpurun import snapshot
 from gpurun.avoid import Avoided
 from gpurun.clock import Clock
-from gpurun.engine import arm, guarding, training
+from gpurun.engine import arm, guarding, kept, training
 from gpurun.engine.boot import boot
 from gpurun.engine.box import Box
 from gpurun.engine.context import Context, open_context
@@ -58,7 +58,7 @@ class Driver:
     def go(self) -> None:
         try:
             if self._ctx.run.ending is None:
-                self._drive()
+                self._drive_or_keep()
         except training.Left:
             self._say("the training goes on; the keeper watches it")
             return
@@ -74,6 +74,35 @@ class Driver:
         stop_listening()
         end_all(self._fresh(), self._say)
         snapshot.forget(self._ctx.places.cargo(self._ctx.run.id))
+
+    def _drive_or_keep(self) -> None:
+        """A failed box may be kept for a look; it is held open until its timer, or a kill."""
+        ctx = self._ctx
+        if not kept.is_kept(ctx.run):
+            try:
+                self._drive()
+                return
+            except Fenced:
+                raise
+            except GpurunError as error:
+                if not self._keep(error):
+                    raise
+        attempt = ctx.attempt()
+        assert attempt is not None
+        tending = self._tending(attempt, Box(ctx, attempt, self._say), kept.PHASE)
+        kept.hold(ctx, attempt, tending)
+
+    def _keep(self, error: GpurunError) -> bool:
+        ctx, attempt = self._ctx, self._ctx.attempt()
+        if attempt is None or not ctx.journal.runs.began(ctx.run.id, "ship"):
+            return False
+        box = Box(ctx, attempt, self._say)
+        if not kept.begin(ctx, attempt, box, str(error), self._code(error), self._say):
+            return False
+        if self._launched():
+            with suppress(GpurunError):  # it is fetched again before the box goes
+                collect(ctx, box, self._say)
+        return True
 
     def _drive(self) -> None:
         while True:
@@ -227,9 +256,9 @@ class Driver:
         tending = self._tending(attempt, box)
         return training.train(self._ctx, box, tending, self._train_log, self._say)
 
-    def _tending(self, attempt: Attempt, box: Box) -> Tending:
+    def _tending(self, attempt: Attempt, box: Box, phase: str = "train") -> Tending:
         fuse = guarding.others(self._ctx, attempt, box.shell).fuse
-        return Tending(self._ctx, attempt, fuse)
+        return Tending(self._ctx, attempt, fuse, phase)
 
     def _fail(self, error: str, exit_code: int) -> None:
         ctx = self._fresh()

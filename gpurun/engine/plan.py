@@ -9,11 +9,18 @@ from gpurun import budget as money
 from gpurun import bundle, market, push
 from gpurun.bundle import Cargo
 from gpurun.clock import Clock, after
-from gpurun.engine import stakes
+from gpurun.engine import ladder, stakes
 from gpurun.engine.context import budget_of
 from gpurun.engine.limits import Tightest, tightest
 from gpurun.engine.needs import fitting, need_of
-from gpurun.errors import BudgetError, GpurunError, NoOffer, ProviderError, UsageError
+from gpurun.errors import (
+    BudgetError,
+    GpurunError,
+    NoOffer,
+    NotProven,
+    ProviderError,
+    UsageError,
+)
 from gpurun.market import Wish
 from gpurun.model import Offer
 from gpurun.phases import ORDER, PHASES, Facts
@@ -80,10 +87,16 @@ def plan(
     offer_id: str | None,
     settings: Settings,
     clock: Clock,
+    skip_ladder: bool = False,
 ) -> Plan:
-    """Raises NoOffer, BudgetError, UsageError or ProviderError before anything is written."""
+    """NoOffer, BudgetError, NotProven, UsageError or ProviderError, before anything is written."""
     return plan_among(
-        {provider: recipe}, recipe_dir, offer_id=offer_id, settings=settings, clock=clock
+        {provider: recipe},
+        recipe_dir,
+        offer_id=offer_id,
+        settings=settings,
+        clock=clock,
+        skip_ladder=skip_ladder,
     )
 
 
@@ -95,6 +108,7 @@ def plan_among(
     settings: Settings,
     clock: Clock,
     within_s: float = ASK_WITHIN_S,
+    skip_ladder: bool = False,
 ) -> Plan:
     """Where the run is expected to cost least, of these providers, each with its own recipe.
 
@@ -103,7 +117,7 @@ def plan_among(
     """
     require_room(Places(settings.state_dir))
     for recipe in recipes.values():
-        refuse_what_is_not_built(recipe)
+        refuse_what_cannot_be(recipe)
     wishes = {name: Wish(need_of(one), budget_of(one)) for name, one in recipes.items()}
     refused: dict[str, GpurunError] = {}
     found: list[Candidate] = []
@@ -128,7 +142,7 @@ def plan_among(
             dearer.append(Elsewhere(one.provider, one.is_dearer(recipe)))
             continue
         try:
-            chosen = _plan_at(one, recipe, recipe_dir, offer_id, settings, clock)
+            chosen = _plan_at(one, recipe, recipe_dir, offer_id, settings, clock, skip_ladder)
         except GpurunError as error:
             refused[one.provider] = error
     if chosen is None:
@@ -164,6 +178,7 @@ def _plan_at(
     offer_id: str | None,
     settings: Settings,
     clock: Clock,
+    skip_ladder: bool,
 ) -> Plan:
     cloud, offer, budget = candidate.cloud, candidate.offers[0], budget_of(recipe)
     money.check_price(offer, budget)
@@ -180,6 +195,13 @@ def _plan_at(
     worst = stakes.worst_case(cloud, offer, setup)
     stakes.require_guards(cloud, offer, worst, settings)
     cargo = bundle.cargo(recipe, recipe_dir)
+    remarks = (
+        ladder.remark(recipe, offer, cargo.digest, settings, clock, skip_ladder),
+        credit.remark,
+        stakes.key_remark(cloud, run),
+        _idle_gpus(recipe, offer),
+        *stakes.beyond(recipe, rate),
+    )
     return Plan(
         recipe=recipe,
         recipe_dir=recipe_dir,
@@ -197,9 +219,7 @@ def _plan_at(
         guards=stakes.guards(cloud, setup),
         money_guards=stakes.money_guards(cloud),
         worst_case=worst,
-        remarks=tuple(
-            filter(None, (credit.remark, stakes.key_remark(cloud, run), _idle_gpus(recipe, offer)))
-        ),
+        remarks=tuple(filter(None, remarks)),
         steps=_steps(recipe, cargo.digest, settings),
         cargo=cargo,
         tightest=tight,
@@ -210,7 +230,7 @@ def _none(errors: Sequence[GpurunError]) -> GpurunError:
     """One error for all: what the user can change comes before what nobody can."""
     if len(errors) == 1:
         return errors[0]
-    kinds = (BudgetError, UsageError, ProviderError, NoOffer)
+    kinds = (NotProven, BudgetError, UsageError, ProviderError, NoOffer)
     worst = next(error for kind in kinds for error in errors if isinstance(error, kind))
     return type(worst)("\n".join(dict.fromkeys(str(error) for error in errors)))
 
@@ -235,18 +255,8 @@ def _idle_gpus(recipe: Recipe, offer: Offer) -> str:
     )
 
 
-def refuse_what_is_not_built(recipe: Recipe) -> None:
-    """A promise that a recipe asks for and nobody would keep is refused, not ignored."""
-    asked = {
-        "requires": recipe.requires is not None,
-        "budget.keep_on_failure_minutes": recipe.budget.keep_on_failure_minutes > 0,
-        "budget.late_collect_minutes": recipe.budget.late_collect_minutes is not None,
-    }
-    if missing := [key for key, wanted in asked.items() if wanted]:
-        raise UsageError(
-            f"recipe {recipe.name} asks for {', '.join(missing)}, which this gpurun does not do "
-            "yet: nothing was rented. Take it out of the recipe."
-        )
+def refuse_what_cannot_be(recipe: Recipe) -> None:
+    """Before any provider is asked."""
     push.check(recipe)
     size = sum(len(name) + len(value) for name, value in recipe.env.items())
     if size > MOST_ENV_BYTES:

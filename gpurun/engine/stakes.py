@@ -11,6 +11,7 @@ from gpurun.clock import after
 from gpurun.errors import BudgetError, ProviderError, UsageError
 from gpurun.model import Budget, Offer
 from gpurun.provider import KeepsTimers, KeyOnBox, Prepaid, Provisioner
+from gpurun.recipe import Recipe
 from gpurun.settings import Settings
 
 SCHEDULER_LATE_S = 60.0
@@ -111,6 +112,25 @@ def key_remark(cloud: Provisioner, run: Deadlines) -> str:
         f"the key for the box must last until {_hour(after(run.fuse_at, KEY_SPARE_S))}, an hour "
         "after the fuse could need it; a run that is extended needs it longer"
     )
+
+
+def beyond(recipe: Recipe, usd_per_hour: Decimal) -> list[str]:
+    """What a recipe asks for after a failure, and after its end; each with its price."""
+    keep, late = recipe.budget.keep_on_failure_minutes, recipe.budget.late_collect_minutes
+    found = []
+    if keep and recipe.train is not None:
+        usd = _cents(money.cost(usd_per_hour, float(keep) * 60))
+        found.append(
+            f"if it fails, its box is kept for a look, {keep} minutes and ${usd} at most, never "
+            "past its timer"
+        )
+    if late:
+        usd = _cents(money.cost(usd_per_hour, float(late) * 60))
+        found.append(
+            f"if this machine sleeps past the end, collecting may then take {late} minutes, once "
+            f"(+${usd})"
+        )
+    return found
 
 
 def _longest_s(cloud: KeepsTimers, ends_at: datetime) -> float:

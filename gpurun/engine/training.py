@@ -48,8 +48,11 @@ class Every:
 class Tending:
     """What is done now and then while a box works, whatever it works on."""
 
-    def __init__(self, ctx: Context, attempt: Attempt, fuse: Fuse | None) -> None:
+    def __init__(
+        self, ctx: Context, attempt: Attempt, fuse: Fuse | None, phase: str = "train"
+    ) -> None:
         self._ctx = ctx
+        self._phase = phase  # what its time is booked as
         self._attempt = attempt
         self._fuse = fuse
         self._every = Every(ctx.clock)
@@ -64,7 +67,7 @@ class Tending:
         if self._fuse is not None and self._every(FUSE_READ_EVERY_S, "fuse"):
             self._tend(self._fuse)
         if self._every(BOOK_EVERY_S, "book"):
-            ctx.journal.ledger.book(self._attempt.label, "train")
+            ctx.journal.ledger.book(self._attempt.label, self._phase)
 
     def _tend(self, fuse: Fuse) -> None:
         """A fuse that died, or holds an older timer, is given the one in force again."""

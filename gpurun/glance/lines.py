@@ -57,6 +57,7 @@ def document(entry: Entry, why: str, now: datetime) -> dict[str, Any]:
             "effective_at": None,
             "effective_by": None,
         },
+        "kept_until": None,
         "guards": [],
         "if_lost": None,
         "train": None,

@@ -74,6 +74,7 @@ def document(parts: Parts, keeper: Keeper, now: datetime) -> Document:
         ),
         "budget_usd": _budget(run),
         "timer": shown_timer,
+        "kept_until": iso(fires_at) if timer and timer.get("kind") == "keep" else None,
         "guards": [guard.document(now) for guard in guards],
         "if_lost": _if_lost(attempt, timer, guards, rate, keeper),
         "train": train,

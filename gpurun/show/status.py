@@ -1,6 +1,7 @@
 """`status`: a table of runs, one run in full, and the line that `up` rewrites while it follows."""
 
 import math
+from decimal import Decimal
 from typing import Any
 
 from gpurun.show.orphans import orphans_lines
@@ -12,6 +13,7 @@ HEAD = (
     "SPENT", "PROJECTED", "ENDS", "BY", "PROGRESS",
 )  # fmt: skip
 RIGHT = (6, 7, 8, 9)
+MARKS = (50, 80, 95)  # percent of what a run may cost
 SPARE = (2, 3, 11, 6, 7, 1, 12)  # first to go when the page is narrow
 COLOURS = {"still_billing": "red", "failed": "yellow", "deadline": "yellow", "active": "green"}
 LIVE = ("active", "still_billing")
@@ -76,12 +78,21 @@ def run_text(run: dict[str, Any], look: Look) -> str:
 
 def said_of_itself(run: dict[str, Any], last_output: str) -> str:
     """Its figures while it trains, else the last line that its step has printed."""
+    if run["kept_until"]:
+        return kept_words(run)
     if not run["train"] or run["phase"] != "train":
         return last_output
     train, words = run["train"], train_words(run["train"])
     # After the last step it evaluates and saves: then what it prints is the news.
     over = train["eta_s"] == 0 or (train["step"] and train["step"] == train["total_steps"])
     return f"{words}  {last_output}".strip() if not words or over else words
+
+
+def kept_words(run: dict[str, Any]) -> str:
+    return (
+        f"failed, and kept for a look until {local_time(run['kept_until'])}: "
+        f"`gpurun ssh {run['id']}`; `gpurun kill {run['id']}` ends it now"
+    )
 
 
 def progress_line(run: dict[str, Any], said: str, look: Look) -> str:
@@ -159,11 +170,26 @@ def _warnings(run: dict[str, Any], look: Look) -> list[str]:
     if run["state"] in LIVE and trouble:
         lines.append(f"{run['id']}: {trouble}.")
     painted = [look.paint(line, "red") for line in lines]
+    if run["kept_until"]:
+        painted.append(look.paint(f"{run['id']}: {kept_words(run)}.", "yellow"))
+    if mark := _mark(run):
+        painted.append(look.paint(mark, "yellow"))
     if alone := _alone(run):
         painted.append(look.paint(alone, "yellow"))
     if late := _late(run):
         painted.append(look.paint(late, "yellow"))
     return painted
+
+
+def _mark(run: dict[str, Any]) -> str:
+    """Of a live run: the last of the marks that its money has passed."""
+    if run["state"] not in LIVE or run["spent_usd"] is None or run["budget_usd"] is None:
+        return ""
+    spent, budget = Decimal(run["spent_usd"]), Decimal(run["budget_usd"])
+    passed = max((mark for mark in MARKS if spent * 100 >= budget * mark), default=None)
+    if passed is None:
+        return ""
+    return f"{run['id']}: {passed} % of its money is spent, {money(spent)} of {money(budget)}."
 
 
 def _alone(run: dict[str, Any]) -> str:
