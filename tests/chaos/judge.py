@@ -4,16 +4,19 @@ A deadline is the one that the journal had in force, and never
 later than the recipe allows; what could not act for a time is forgiven that time and 5 s.
 """
 
+import math
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gpurun.budget import FUSE_MARGIN_S
 from tests.chaos.meters import Life
 from tests.chaos.schedule import Schedule
 from tests.chaos.stage import FOREIGN, Away, Played, rows
 
 AT_E_S = 2.0  # the keeper's DELETE, after `ends_at`
+FUSE_S = 30.0  # the fuse's, after F
 AGAIN_S = 5.0  # after it was revived, or is answered again
 SLACK_S = 1.0  # between two looks at the meter, and of what is written down
 COUNTS = ("double_bought", "forgotten", "false_deaths", "killed_foreign", "killed_early")
@@ -121,7 +124,7 @@ def _lived_too_long(verdict: Verdict, schedule: Schedule, played: Played, life: 
     if life.launched_s is not None and not moved:
         whole_s = (schedule.run_minutes + schedule.grace_minutes) * 60 + SLACK_S
         ends_s = min(ends_s, life.launched_s + whole_s)
-    due_s = _due_s(ends_s, played.aways)
+    due_s = min(_due_s(ends_s, played.aways), _fuse_due_s(played, life.label, timers))
     died_s = played.now_s if life.died_s is None else life.died_s
     over_s = died_s - due_s
     leaked_usd = round(max(0.0, over_s) * life.usd_per_hour / 3600, 2)
@@ -141,6 +144,15 @@ def _due_s(ends_s: float, aways: list[Away]) -> float:
         if away.since_s - AGAIN_S <= due_s < away.until_s + AGAIN_S:
             due_s = away.until_s + AGAIN_S
     return due_s
+
+
+def _fuse_due_s(played: Played, label: str, timers: list[Timer]) -> float:
+    """When the fuse ends it at the latest, by the timer that it was last read to hold."""
+    query = f"select seq_read from guards where label='{label}' and name='fuse'"
+    found = rows(played.home.places.database, f"{query} and read_back_at is not null")
+    held = [timer.ends_s for timer in timers if [(timer.seq,)] == found]
+    slept = (played.folder / "boot_shift").exists()  # the box has not: its uptime decides
+    return math.inf if slept or not held else held[0] + FUSE_MARGIN_S + FUSE_S
 
 
 def _died_too_soon(verdict: Verdict, schedule: Schedule, played: Played, life: Life) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from provisioners.local import box, processes
 from tests.chaos.inside import boot_s
 from tests.clouds.serve import Cloud
 from tests.homes import Home
@@ -47,7 +48,7 @@ class Meter(Protocol):
 
 
 class LocalMeter:
-    """The boxes of this machine: a directory each, while it is there."""
+    """The boxes of this machine: a directory each, until it or its first process is gone."""
 
     def __init__(self, home: Home, usd_per_hour: float) -> None:
         self._boxes = home.places.boxes
@@ -57,11 +58,18 @@ class LocalMeter:
     def look(self) -> Iterator[Sighting]:
         with suppress(FileNotFoundError):
             for path in sorted(self._boxes.iterdir()):
-                if path.name.startswith("."):
+                if path.name.startswith(".") or self._ended(path / "box.json"):
                     continue
                 launched = (path / "root" / STARTED).exists()
                 foreign = path.name in self.foreign
                 yield Sighting(path.name, path.name, foreign, self._usd_per_hour, launched)
+
+    def _ended(self, record: Path) -> bool:
+        """Whether the record names a first process that does not run: nothing bills on here."""
+        with suppress(OSError, ValueError):
+            made = box.read(record)
+            return made is not None and not processes.runs(made.cage.init)
+        return False
 
 
 class CloudMeter:

@@ -44,7 +44,10 @@ ENDS_OUTSIDE = ("done", "failed", "killed", "deadline")
 
 @dataclass(frozen=True, slots=True)
 class Away:
-    """From when to when nothing of ours could act, or nothing was answered; on the boot clock."""
+    """From when to when nothing of ours could act, or nothing was answered; on the boot clock.
+
+    What was killed is away until the next command is over.
+    """
 
     since_s: float
     until_s: float
@@ -81,6 +84,7 @@ class Stage:
         self._later: list[tuple[float, str, Deed, float, int]] = []
         self._commands: list[subprocess.Popen[str]] = []
         self._aways: list[Away] = []
+        self._reviving: list[tuple[float, subprocess.Popen[str]]] = []
 
     def play(self) -> Played:
         if self._schedule.then == "restored":
@@ -96,11 +100,13 @@ class Stage:
 
     def _once(self) -> None:
         following = self._up()
-        limit_s = time.monotonic() + LIMIT_S[self._schedule.provider]
+        away_s = sum(deed.seconds for deed in self._schedule.deeds if deed.do == "kill all")
+        limit_s = time.monotonic() + LIMIT_S[self._schedule.provider] + away_s
         quiet_s = None
         while time.monotonic() < limit_s:
             self._do_what_is_due()
-            done = following.poll() is not None and not self._later and self._is_over()
+            waits = self._later or self._reviving
+            done = following.poll() is not None and not waits and self._is_over()
             quiet_s = (quiet_s or time.monotonic()) if done else None
             if quiet_s is not None and time.monotonic() - quiet_s > 0.6:
                 return
@@ -152,6 +158,9 @@ class Stage:
             elif not deed.point and time.monotonic() - self._begun_s >= deed.at_s:
                 self._open.discard(number)
                 self._do(deed, self._driver())
+        for reviving in [each for each in self._reviving if each[1].poll() is not None]:
+            self._reviving.remove(reviving)
+            self._aways.append(Away(reviving[0], boot_s(self._folder)))
         now_s = time.monotonic()
         for one in [each for each in self._later if each[0] <= now_s]:
             self._later.remove(one)
@@ -198,8 +207,8 @@ class Stage:
     def _end(self, how: str, deed: Deed, since_s: float, pid: int) -> None:
         match how:
             case "command":
-                self._aways.append(Away(since_s, boot_s(self._folder)))
                 self._command(("status",))
+                self._reviving.append((since_s, self._commands[-1]))
             case "continue":
                 if deed.who in ("keeper", "any"):
                     self._aways.append(Away(since_s, boot_s(self._folder)))

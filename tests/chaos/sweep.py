@@ -13,6 +13,7 @@ from tests.chaos.playing import play
 from tests.chaos.schedule import Deed, Schedule
 
 NEXT_COMMAND_S = 4.0
+GONE_S = 190.0  # the fuse ends a box within 150 s of its deadline
 
 
 def references(provider: str) -> list[Schedule]:
@@ -38,6 +39,13 @@ def swept(provider: str) -> Iterator[Schedule]:
             if key not in known:
                 known.add(key)
                 yield from _killed_at(reference, passing)
+    yield gone_for_good(provider)
+
+
+def gone_for_good(provider: str) -> Schedule:
+    """Everything of ours dies in a training, and nobody comes back before the fuse has ended it."""
+    gone = Deed("kill all", "keeper", "Timers.acknowledge", 2, seconds=GONE_S)
+    return Schedule(provider, "waits", (gone,), name="gone for good")
 
 
 def _killed_at(reference: Schedule, passing: Passing) -> Iterator[Schedule]:
