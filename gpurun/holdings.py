@@ -1,17 +1,17 @@
 """What an account holds beside our runs: whose it is, and what it costs.
 
-A box is known by the id that its purchase has told, or by its label while that is not known: a
-label alone may be borne by another box too, an id may have been given again (protocol W8, F77).
+How a box is known is told in gpurun/identity.py.
 """
 
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from gpurun.blackbox import BlackBox
+from gpurun.identity import came_after, is_box_of
 from gpurun.model import SETTLED, AttemptState, Instance, InstanceState
 from gpurun.provider import HoldsMore, Provisioner
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from gpurun.store import Journal
 
 LABEL = re.compile(r"gpurun-([a-z0-9]+)-[a-z0-9]+-[a-z0-9]+")
-BEFORE_SENT = timedelta(seconds=60)  # two clocks may differ by this much
 UNRESOLVED = (AttemptState.SENDING, AttemptState.UNCLEAR, AttemptState.GHOST)
 
 
@@ -116,10 +115,7 @@ def covering(row: Instance, claims: Sequence[Claim]) -> Claim | None:
     for claim in claims:
         if claim.provider != row.provider or claim.state in SETTLED:
             continue
-        if claim.instance_id is None:
-            if claim.label == row.label:
-                return claim
-        elif claim.instance_id == row.id and _is_still(row, claim):
+        if is_box_of(row, claim.label, claim.instance_id, claim.created_at, claim.sent_at):
             return claim
     return None
 
@@ -151,13 +147,6 @@ def _iso(moment: datetime) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _is_still(row: Instance, claim: Claim) -> bool:
-    """A label may have been changed in the console; an id may have been given to another box."""
-    if row.label == claim.label or None in (row.created_at, claim.created_at):
-        return True
-    return row.created_at == claim.created_at
-
-
 def _whose(row: Instance, known: Known) -> Whose:
     claims = [claim for claim in known.claims if claim.provider == row.provider]
     named = [claim for claim in claims if row.label and claim.label == row.label]
@@ -174,9 +163,5 @@ def _whose(row: Instance, known: Known) -> Whose:
 
 
 def _came_after(row: Instance, claims: Iterable[Claim]) -> bool:
-    """Whether it may be what one of these was sent for; one without a date may."""
-    return any(
-        claim.sent_at is not None
-        and (row.created_at is None or row.created_at >= claim.sent_at - BEFORE_SENT)
-        for claim in claims
-    )
+    """Whether it may be what one of these was sent for."""
+    return any(claim.sent_at is not None and came_after(row, claim.sent_at) for claim in claims)

@@ -6,7 +6,9 @@ Pure.  Times are seconds of this boot's boot clock, taken before the question wa
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from datetime import datetime
 
+from gpurun.identity import is_box_of
 from gpurun.model import Instance, InstanceState
 
 OUTSIDE = "ended outside gpurun"
@@ -43,6 +45,12 @@ class Evidence:
     lookups: tuple[Lookup, ...] = ()
     seen: bool = False  # the journal says it was listed before these answers
     boot_id: str = ""
+    created_at: datetime | None = None  # by the provider
+    sent_at: datetime | None = None
+
+    def is_of(self, row: Instance) -> bool:
+        """Whether this row is the box that this is about."""
+        return is_box_of(row, self.label, self.instance_id, self.created_at, self.sent_at)
 
     def acknowledged(self, at_s: float) -> "Evidence":
         """DELETE was acknowledged; only the first time counts, or retries would defer the proof."""

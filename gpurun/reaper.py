@@ -1,16 +1,20 @@
 """Ends what outlived its timer, and gathers the evidence that it is gone.
 
-No thread, no sleep, no clock of its own, and no writable journal: whoever calls decides when the
-next round is due and where the evidence is kept (protocol I8).
+No sleep, no clock of its own, and no writable journal: whoever calls decides when the next round is
+due and where the evidence is kept (protocol I8).
 """
 
 from dataclasses import replace
 
+from gpurun.atonce import ask_each
 from gpurun.clock import Clock
 from gpurun.errors import ProviderError
+from gpurun.identity import age
 from gpurun.model import Instance, InstanceState
 from gpurun.proof import Evidence, Lookup, Verdict, listing, of_death
 from gpurun.provider import Provisioner
+
+LOOK_S = 1.0  # before a DELETE, whether the id is still ours: no longer than this
 
 
 def pursue(evidence: Evidence, cloud: Provisioner, clock: Clock) -> tuple[Evidence, Verdict]:
@@ -25,7 +29,8 @@ def pursue(evidence: Evidence, cloud: Provisioner, clock: Clock) -> tuple[Eviden
             f"{cloud.name} answers for account {account}, {evidence.label} was bought by "
             f"{evidence.account}: use the key of that account, then `gpurun kill` again"
         )
-    if evidence.acked_s is None and evidence.instance_id is not None:
+    if evidence.acked_s is None and _is_there(evidence, cloud, clock):
+        assert evidence.instance_id is not None
         cloud.destroy(evidence.instance_id)
         evidence = evidence.acknowledged(clock.boot_s())
     evidence, row = _look(evidence, cloud, clock, account)
@@ -37,21 +42,36 @@ def pursue(evidence: Evidence, cloud: Provisioner, clock: Clock) -> tuple[Eviden
     return evidence, of_death(evidence, traits.proof_gap_s, unseen_span_s=traits.settle_window_s)
 
 
+def _is_there(evidence: Evidence, cloud: Provisioner, clock: Clock) -> bool:
+    """Whether its id is still its own; what cannot be known at once keeps no box alive."""
+    if evidence.instance_id is None:
+        return False
+    instance_id = evidence.instance_id
+    [heard] = ask_each([cloud.name], lambda _name: cloud.instance(instance_id), clock, LOOK_S)
+    return heard.answer is None or evidence.is_of(heard.answer)
+
+
 def _look(
     evidence: Evidence, cloud: Provisioner, clock: Clock, account: str
 ) -> tuple[Evidence, Instance | None]:
     """A complete list, and the row by id; the row that is still there, if one is."""
     began_s = clock.boot_s()
-    rows = cloud.instances()
+    rows = [row for row in cloud.instances() if evidence.is_of(row)]
     evidence = evidence.plus(listing(account, began_s, rows))
-    for row in rows:
-        ours = row.label == evidence.label or row.id == evidence.instance_id
-        if ours and row.state is not InstanceState.GONE:
-            return evidence, row
+    if alive := [row for row in rows if row.state is not InstanceState.GONE]:
+        return evidence, _oldest(alive, cloud)
     if evidence.instance_id is None:
         return evidence, None
     began_s = clock.boot_s()
     found = cloud.instance(evidence.instance_id)
-    if found is not None and found.state is InstanceState.GONE:
+    if found is not None and (found.state is InstanceState.GONE or not evidence.is_of(found)):
         found = None
     return evidence.plus(Lookup(account, began_s, found is not None)), found
+
+
+def _oldest(rows: list[Instance], cloud: Provisioner) -> Instance:
+    """Of several that a lost request may have made; the others are ended at once."""
+    oldest, *twins = sorted(rows, key=age)
+    for twin in twins:
+        cloud.destroy(twin.id)
+    return oldest

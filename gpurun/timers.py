@@ -31,6 +31,8 @@ def evidence_of(attempt: Attempt, clock: Clock) -> Evidence:
         attempt.instance_id,
         seen=attempt.first_seen_at is not None,
         boot_id=clock.boot_id,
+        created_at=attempt.created_at,
+        sent_at=attempt.sent_at,
     )
 
 

@@ -7,7 +7,9 @@ from decimal import Decimal
 from gpurun.engine.context import Context
 from gpurun.engine.limits import period_caps
 from gpurun.errors import PhaseFailed, ProviderError, ProviderUnreachable
+from gpurun.identity import age
 from gpurun.model import Attempt, Instance, InstanceState
+from gpurun.timers import evidence_of
 
 ASK_AGAIN_S = 2.0
 PRICE_SLACK = Decimal("1.02")
@@ -27,14 +29,15 @@ def resolve(ctx: Context, attempt: Attempt) -> Attempt | None:
         asked_at = ctx.clock.now()
         try:
             account = ctx.cloud.account()
-            rows = [i for i in ctx.cloud.instances() if i.label == attempt.label]
+            sought = evidence_of(attempt, ctx.clock)
+            rows = sorted((row for row in ctx.cloud.instances() if sought.is_of(row)), key=age)
         except ProviderError:
             rows, account = [], ""
         if account == attempt.account_id:
             looks += 1
             if rows:
-                oldest = min(rows, key=lambda row: row.created_at or asked_at)
-                ctx.journal.attempts.made(attempt.label, oldest.id, "list")
+                ctx.journal.attempts.made(attempt.label, rows[0].id, "list")
+                _end_twins(ctx, attempt, rows[1:])
                 return ctx.journal.attempts.get(attempt.label)
             if looks >= 3 and asked_at > window_ends:
                 ctx.journal.attempts.ghost(attempt.label)
@@ -42,6 +45,14 @@ def resolve(ctx: Context, attempt: Attempt) -> Attempt | None:
         waited_s = ctx.clock.boot_s() - began_s
         ahead = [at_s for at_s in LISTINGS if at_s > waited_s]
         ctx.clock.sleep(min(ahead[0] - waited_s if ahead else 30.0, 30.0))
+
+
+def _end_twins(ctx: Context, attempt: Attempt, twins: list[Instance]) -> None:
+    """What one request has made more than once; an orphan that `orphans` shows, if it lives on."""
+    for twin in twins:
+        ctx.journal.runs.event(ctx.run.id, "twin", f"ending {twin.id}", attempt.label)
+        with suppress(ProviderError):
+            ctx.cloud.destroy(twin.id)
 
 
 def look_at(ctx: Context, attempt: Attempt) -> None:

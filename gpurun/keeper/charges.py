@@ -7,7 +7,7 @@ from gpurun.blackbox import Entry
 from gpurun.clock import Clock
 from gpurun.model import Attempt, AttemptState, Timer
 from gpurun.proof import Evidence
-from gpurun.timers import ends_in_s, fires_in_s
+from gpurun.timers import ends_in_s, evidence_of, fires_in_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,11 @@ class Charge:
             return ends_in_s(self.timer, clock) <= 0
         return clock.now() >= self.ends_at
 
-    def evidence(self, boot_id: str) -> Evidence:
+    def evidence(self, clock: Clock) -> Evidence:
         """To begin with: nothing has been asked yet."""
-        seen = self.attempt is not None and self.attempt.first_seen_at is not None
-        return Evidence(self.account, self.label, self.instance_id, seen=seen, boot_id=boot_id)
+        if self.attempt is None:
+            return Evidence(self.account, self.label, self.instance_id, boot_id=clock.boot_id)
+        return evidence_of(self.attempt, clock)
 
 
 def from_journal(attempt: Attempt, timer: Timer) -> Charge:

@@ -19,7 +19,7 @@ from gpurun.proof import Evidence, Lookup, listing, of_death
 from gpurun.provider import Prepaid, Provisioner
 from gpurun.settings import Settings
 from gpurun.store import Journal
-from gpurun.timers import entry_of
+from gpurun.timers import entry_of, evidence_of
 
 log = logging.getLogger("gpurun.keeper")
 
@@ -76,8 +76,9 @@ class Lists:
             ours = self._journal.attempts.find([row.label for row in rows])
             self._journal.keepers.listed(name, account, self._orphans(rows, account, ours))
             for row in rows:
-                if row.label in ours and ours[row.label].account_id == account:
-                    self._listed(row, ours[row.label], known)
+                attempt = ours.get(row.label)
+                if attempt is not None and self._is_of(row, attempt, account):
+                    self._listed(row, attempt)
             self._absent(cloud, account, began_s, rows, known)
             self._look_into_wallet(cloud, account, known)
         except GpurunError as error:
@@ -109,8 +110,11 @@ class Lists:
             if (usd := cloud.credit_usd()) is not None:
                 self._journal.keepers.credit(cloud.name, account, usd)
 
-    def _listed(self, row: Instance, attempt: Attempt, known: _Provider) -> None:
-        known.missing.pop(attempt.label, None)
+    def _is_of(self, row: Instance, attempt: Attempt, account: str) -> bool:
+        """Its box, not another one that bears its label."""
+        return attempt.account_id == account and evidence_of(attempt, self._clock).is_of(row)
+
+    def _listed(self, row: Instance, attempt: Attempt) -> None:
         rate = row.usd_per_hour if row.state is InstanceState.RUNNING else None
         if rate is not None and rate > attempt.usd_per_hour:
             log.error("%s now costs $%s/h", row.label, rate)
@@ -140,21 +144,24 @@ class Lists:
         known: _Provider,
     ) -> None:
         """Ours, seen before, in no list now: proven gone it has ended outside gpurun."""
-        seen = listing(account, began_s, rows)
+        by_id = {row.id: row for row in rows}
         for attempt in self._journal.attempts.live(cloud.name):
             if (
                 attempt.account_id != account
                 or attempt.state is not AttemptState.SEEN
                 or attempt.instance_id is None
-                or attempt.label in seen.labels
             ):
                 continue
+            before = known.missing.get(attempt.label) or evidence_of(attempt, self._clock)
+            listed = by_id.get(attempt.instance_id)
+            if listed is not None and before.is_of(listed) and listed.state != InstanceState.GONE:
+                known.missing.pop(attempt.label, None)
+                continue
             asked_s = self._clock.boot_s()
-            found = cloud.instance(attempt.instance_id) is not None
-            before = known.missing.get(attempt.label) or Evidence(
-                account, attempt.label, attempt.instance_id, seen=True, boot_id=self._clock.boot_id
-            )
-            evidence = before.plus(seen).plus(Lookup(account, asked_s, found))
+            row = cloud.instance(attempt.instance_id)
+            found = row is not None and before.is_of(row)
+            absent = before.plus(listing(account, began_s, []))
+            evidence = absent.plus(Lookup(account, asked_s, found))
             known.missing[attempt.label] = evidence
             verdict = of_death(evidence, cloud.traits.proof_gap_s)
             if verdict.gone:

@@ -49,7 +49,7 @@ class Rounds:
 
     def step(self, charge: Charge) -> None:
         """Start the next round for this box if it is due."""
-        fresh = Case(charge.evidence(self._clock.boot_id), self._clock.boot_s())
+        fresh = Case(charge.evidence(self._clock), self._clock.boot_s())
         case = self._cases.setdefault(charge.label, fresh)
         if case.busy or case.due_s > self._clock.boot_s():
             return
