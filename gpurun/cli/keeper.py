@@ -1,11 +1,17 @@
 """`keeper`: the daemon that ends every box whose timer is due."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from gpurun.cli.talk import AsJson, home, now, print_json, say, tell
 from gpurun.errors import GpurunError
+
+if TYPE_CHECKING:
+    from gpurun.keeper.unit import Installed
+    from gpurun.places import Places
 
 app = typer.Typer(
     help="The daemon that ends every box whose timer is due.",
@@ -34,9 +40,13 @@ def start(as_json: AsJson = False) -> None:
 def stop(as_json: AsJson = False) -> None:
     """Stop it; the next command starts it again while a timer is armed."""
     from gpurun import glance, keeper
+    from gpurun.keeper import unit
     from gpurun.places import Places
 
     stopped = keeper.stop(Places(home()))
+    path = unit.unit_path(Places(home()))
+    if path.exists():
+        say(f"gpurun: systemd starts it again: `systemctl --user stop {path.name}` stops it")
     if glance.needs_keeper(home()):
         say("gpurun: a run is live: only the other guards hold its timer until the keeper is back")
     if as_json:
@@ -68,6 +78,42 @@ def run() -> None:
 
 
 @app.command()
+def install(as_json: AsJson = False) -> None:
+    """Let systemd start it at boot, and again whenever it ends; elsewhere say how to run it."""
+    from gpurun.keeper import unit
+    from gpurun.places import Places
+
+    places = Places(home()).ensure()
+    made = unit.install(places) if unit.has_systemd() else None
+    if as_json:
+        print_json(_unit_document(made, places))
+    elif made is None:
+        for line in _how_to(places):
+            tell(line)
+    else:
+        for line in _installed(made):
+            tell(line)
+
+
+@app.command()
+def uninstall(as_json: AsJson = False) -> None:
+    """Remove what `keeper install` has made; a keeper goes on while a run is live."""
+    from gpurun import glance, keeper
+    from gpurun.keeper import unit
+    from gpurun.places import Places
+
+    places = Places(home())
+    path = unit.uninstall(places)
+    pid = keeper.start(places) if path and glance.needs_keeper(home()) else None
+    if as_json:
+        print_json({"removed": None if path is None else str(path), "pid": pid})
+        return
+    tell(f"{path} is removed" if path else "nothing was installed")
+    if pid is not None:
+        tell(f"a run is live: a keeper without the unit goes on, pid {pid}")
+
+
+@app.command()
 def adopt(as_json: AsJson = False) -> None:
     """Take over a moved or restored journal.
 
@@ -81,6 +127,67 @@ def adopt(as_json: AsJson = False) -> None:
         print_json({"owner_id": owner_id})
     else:
         tell(f"this journal is now {owner_id}'s, of this machine; it may buy again")
+
+
+def _installed(made: Installed) -> list[str]:
+    lines = [f"the keeper runs under systemd, pid {made.pid}: {made.path}"]
+    if made.pid is None:
+        unit = made.path.name
+        lines = [f"WANT  {made.path} is enabled, but no keeper runs: `journalctl --user -u {unit}`"]
+    if not made.lingers:
+        lines.append(
+            "WANT  it stops when you log out, and is not started at boot: run "
+            "`loginctl enable-linger`"
+        )
+    for name in made.fleeting:
+        lines.append(
+            f"WANT  the key of {name} is in this shell's environment alone: this keeper could "
+            f"end nothing there. Run `gpurun auth {name}`"
+        )
+    if made.overlooked:
+        names = ", ".join(made.overlooked)
+        lines.append(f"WANT  set in this shell alone, and not for this keeper: {names}")
+    if made.trouble:
+        lines.append(f"WANT  its settings: {made.trouble}")
+    return lines
+
+
+def _how_to(places: Places) -> list[str]:
+    """For any supervisor."""
+    import shlex
+
+    from gpurun.keeper import unit
+
+    told = " ".join(f"{name}={shlex.quote(value)}" for name, value in _told(places).items())
+    return [
+        "no systemd of yours answers here: nothing was installed. Let your supervisor (launchd, "
+        "runit, cron's @reboot, a container's init) run this at boot, and again when it ends:",
+        f"  env {told} {shlex.join(unit.command())}",
+        "It stays in the foreground, ends on SIGTERM, and waits while another keeper runs. Keys "
+        "must be in the settings (`gpurun auth`), not in a shell's environment.",
+    ]
+
+
+def _told(places: Places) -> dict[str, str]:
+    from gpurun.keeper import unit
+
+    return unit.environment(places)
+
+
+def _unit_document(made: Installed | None, places: Places) -> dict[str, Any]:
+    from gpurun.keeper import unit
+
+    return {
+        "installed": made is not None,
+        "unit": None if made is None else str(made.path),
+        "pid": None if made is None else made.pid,
+        "lingers": None if made is None else made.lingers,
+        "keys_in_shell_only": [] if made is None else list(made.fleeting),
+        "settings_in_shell_only": [] if made is None else list(made.overlooked),
+        "trouble": (made.trouble if made else None) or None,
+        "command": unit.command(),
+        "environment": _told(places),
+    }
 
 
 def _print(document: dict[str, Any]) -> None:

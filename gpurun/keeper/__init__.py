@@ -14,6 +14,9 @@ from gpurun.places import Places
 
 STARTS_WITHIN_S = 20.0
 STOPS_WITHIN_S = 10.0
+LOOKS_AGAIN_AFTER_S = 1.0
+# Each connection has a thread, and by default glibc gives threads heaps of their own.
+FEW_ARENAS = {"MALLOC_ARENA_MAX": "2"}
 
 
 def running(places: Places) -> int | None:
@@ -53,11 +56,18 @@ def stop(places: Places) -> bool:
 
 
 def run(places: Places) -> int:
-    """In the foreground, under a supervisor of the user's own; returns its exit code."""
-    from gpurun.keeper.serve import serve
+    """In the foreground, under a supervisor of the user's own; returns its exit code.
+
+    While another keeper runs it waits: a supervisor would only start it again and again.
+    """
+    from gpurun.clock import SystemClock
+    from gpurun.keeper.serve import LOCKED, serve
 
     places.ensure()
-    return serve()
+    while (code := serve()) == LOCKED:
+        while running(places) is not None:
+            SystemClock().sleep(LOOKS_AGAIN_AFTER_S)
+    return code
 
 
 def adopt(places: Places) -> str:

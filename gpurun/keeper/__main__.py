@@ -10,9 +10,9 @@ import sys
 from functools import partial
 from types import FrameType
 
+from gpurun.keeper import FEW_ARENAS
+
 AGAIN_AFTER_S = 0.5
-# Each connection has a thread, and by default glibc gives threads heaps of their own.
-FEW_ARENAS = {"MALLOC_ARENA_MAX": "2"}
 STOPPED, LOCKED = 0, 3  # told to stop; another keeper runs: no reason to start again
 
 
@@ -28,8 +28,8 @@ def parent() -> int:
         signal.signal(signal.SIGTERM, partial(_forward, child))
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        if child.wait() in (STOPPED, LOCKED):
-            return child.returncode
+        if child.wait() in (STOPPED, LOCKED, -signal.SIGTERM):  # told, perhaps before it could hear
+            return max(STOPPED, child.returncode)
         clock.sleep(AGAIN_AFTER_S)
 
 

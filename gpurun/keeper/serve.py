@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from types import FrameType
+from threading import Event
 
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.blocking import BlockingScheduler
@@ -95,15 +95,25 @@ def _keep(places: Places, clock: Clock) -> int:
     except Exception:  # whatever the state directory is like: the ticks must begin
         log.exception("the black box could not be compared with the journal")
     keeper = Keeper(places, settings, clock, journal, blackbox, clouds)
+    scheduler = BlockingScheduler(executors={"default": ThreadPoolExecutor(1)})
+    told = Event()
+
+    def stop(*_: object) -> None:
+        """Also while the first tick is under way, before the scheduler runs."""
+        told.set()
+        if scheduler.running:
+            scheduler.shutdown(wait=False)
 
     def tick() -> None:
+        if told.is_set():
+            stop()
+            return
         # The state directory is gone: once nothing lives that it knew, there is none to keep.
         if not places.keeper_lock.exists() and not keeper.busy:
             os.kill(os.getpid(), signal.SIGTERM)
             return
         keeper.tick()
 
-    scheduler = BlockingScheduler(executors={"default": ThreadPoolExecutor(1)})
     scheduler.add_job(
         tick,
         "interval",
@@ -113,12 +123,10 @@ def _keep(places: Places, clock: Clock) -> int:
         misfire_grace_time=None,
     )
 
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        scheduler.shutdown(wait=False)
-
     signal.signal(signal.SIGTERM, stop)
     log.info("the keeper is up, pid in %s", places.keeper_lock)
     keeper.tick()
-    scheduler.start()
+    if not told.is_set():
+        scheduler.start()
     log.info("the keeper was told to stop")
     return STOPPED

@@ -1,0 +1,130 @@
+"""The keeper as a unit of a real systemd, which is started for it in namespaces of its own."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpurun.keeper import unit
+from gpurun.places import Places
+from tests.homes import Home
+from tests.provisioners.local.test_systemd import INSIDE, SYSTEMD, remove
+
+# What a user does; /var/lib/systemd is that of the namespace.  Each answer is one JSON line.
+STORY = """
+import json, os, signal, subprocess, sys, time
+from pathlib import Path
+from gpurun import keeper
+from gpurun.places import Places
+
+subprocess.run(["mount", "-t", "tmpfs", "none", "/var/lib/systemd"], check=True)
+places = Places.here()
+
+def gpurun(*words):
+    words = [sys.executable, "-m", "gpurun.cli", *words]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr + done.stdout
+    return done.stdout
+
+def until(holds):
+    began = time.monotonic()
+    while not holds():
+        assert time.monotonic() - began < 40
+        time.sleep(0.05)
+
+keeper.start(places)  # one that a command has started gives way
+before = keeper.running(places)
+first = json.loads(gpurun("keeper", "install", "--json"))
+text = Path(first["unit"]).read_text()
+os.kill(first["pid"], signal.SIGKILL)
+until(lambda: keeper.running(places) not in (None, first["pid"]))
+second = keeper.running(places)
+gpurun("keeper", "stop")
+until(lambda: keeper.running(places) not in (None, second))
+Path("/var/lib/systemd/linger").mkdir()
+Path("/var/lib/systemd/linger/root").touch()
+again = json.loads(gpurun("keeper", "install", "--json"))
+status = json.loads(gpurun("keeper", "status", "--json"))
+removed = json.loads(gpurun("keeper", "uninstall", "--json"))
+print(json.dumps({"before": before, "first": first, "second": second, "text": text, "again": again,
+                  "status": status, "removed": removed, "after": keeper.running(places),
+                  "left": Path(first["unit"]).exists()}))
+"""
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    if os.getuid() != 0:
+        pytest.skip("namespaces for a systemd of its own need root")
+    home, name = Home(tmp_path_factory.mktemp("unit")), f"keeper{os.getpid()}"
+    namespaces = ("unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child=KILL")
+    command = [*namespaces, "sh", "-c", INSIDE, "sh", str(SYSTEMD), name]
+    environment = home.env | {"VAST_API_KEY": "hunter2-vast", "GPURUN_MIN_GUARDS": "1"}
+    try:
+        done = subprocess.run(
+            [*command, sys.executable, "-c", STORY],
+            cwd=home.work,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=250,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr + home.logs()
+        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        yield found
+    finally:
+        home.close()
+        remove(name)
+
+
+def test_it_takes_over_from_the_keeper_that_ran(story: dict[str, Any]) -> None:
+    assert story["first"]["installed"]
+    assert story["first"]["pid"] not in (None, story["before"])
+
+
+def test_a_keeper_that_is_killed_or_stopped_is_started_again(story: dict[str, Any]) -> None:
+    assert story["second"] not in (None, story["first"]["pid"])
+    assert story["again"]["pid"] not in (None, story["second"])
+
+
+def test_no_key_is_in_the_unit_and_the_one_that_is_missing_is_said(story: dict[str, Any]) -> None:
+    assert "hunter2" not in story["text"]
+    assert story["first"]["keys_in_shell_only"] == ["vast"]
+    assert "GPURUN_MIN_GUARDS" in story["first"]["settings_in_shell_only"]
+
+
+def test_lingering_is_seen(story: dict[str, Any]) -> None:
+    assert (story["first"]["lingers"], story["again"]["lingers"]) == (False, True)
+
+
+def test_uninstalled_nothing_is_left_and_nothing_runs(story: dict[str, Any]) -> None:
+    assert story["removed"] == {"removed": story["first"]["unit"], "pid": None}
+    assert (story["after"], story["left"]) == (None, False)
+
+
+def test_the_unit_names_state_and_settings_and_restarts_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPURUN_CONFIG", str(tmp_path / 'a "b" 100%.toml'))
+    text = unit.text(Places(tmp_path))
+    assert f'Environment="GPURUN_HOME={tmp_path}"' in text
+    assert f'Environment="GPURUN_CONFIG={tmp_path}/a \\"b\\" 100%%.toml"' in text
+    assert "Restart=always" in text and "StartLimitIntervalSec=0" in text
+
+
+def test_each_state_directory_has_a_unit_of_its_own(tmp_path: Path) -> None:
+    names = {unit.unit_path(Places(tmp_path / each)).name for each in ("a", "b")}
+    assert len(names) == 2 and all(name.startswith("gpurun-keeper-") for name in names)
+
+
+def test_without_systemd_it_says_how_to_run_it(home: Home) -> None:
+    home.env |= {"XDG_RUNTIME_DIR": str(home.root / "nowhere"), "DBUS_SESSION_BUS_ADDRESS": ""}
+    done = home.run("keeper", "install")
+    assert done.returncode == 0, done.stderr
+    assert "nothing was installed" in done.stdout
+    assert f"GPURUN_HOME={home.places.root}" in done.stdout and "keeper run" in done.stdout
