@@ -22,6 +22,7 @@ from gpurun.cli.talk import error_document
 from gpurun.clock import SystemClock
 from gpurun.engine.plan import Elsewhere
 from gpurun.errors import GpurunError
+from gpurun.glance.lasttime import LastTime
 from gpurun.holdings import Orphan, Whose
 from gpurun.model import Instance, InstanceState, Offer
 from gpurun.recipe import find, load
@@ -105,7 +106,8 @@ def test_the_plan_has_the_documented_fields(tmp_path: Path) -> None:
         clock=SystemClock(),
     )
     passed_over = (Elsewhere("prime", "no answer"),)
-    document = show.plan_document(replace(plan, elsewhere=passed_over))
+    before = LastTime("run00001", None, "H100", 4, 1.0, Decimal(1), 3.1, 5, 5, True, {})
+    document = show.plan_document(replace(plan, elsewhere=passed_over, last_time=before))
     assert {path for path in paths(document) if not path.startswith("offer.")} == documented(
         "up --dry-run"
     )

@@ -9,9 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from gpurun import engine, show
+from gpurun.clock import SystemClock
+from gpurun.engine import Plan
 from gpurun.glance.lasttime import LastTime, document, last_time, shortfall, words
 from gpurun.model import Ending, RunState
 from gpurun.places import Places
+from gpurun.recipe import Recipe, find, load
+from gpurun.settings import Settings
 from tests.fakecloud import FakeClock
 from tests.stories import RECIPE, Story, journal_at
 
@@ -68,7 +73,7 @@ def test_the_last_run_of_a_recipe_says_speed_time_and_dollars(
     trained(story, "second01", hours=2 + 1 / 6)
     last = found(tmp_path, clock)
     assert last.run_id == "second01"
-    assert words(last) == "last time: 3.1 it/s on 4x H100, 2 h 10 min of training, $17.50"
+    assert words(last) == "3.1 it/s on 4x H100, 2 h 10 min of training, $17.50"
     assert document(last)["train_s"] == 7800
 
 
@@ -118,6 +123,34 @@ def test_a_plan_that_is_too_short_for_it_says_what_is_missing(
     assert shortfall(last, "H100", 4, {"run": "another"}, 3600, rate) == ""
     unknown = replace(last, step=None, total_steps=None)
     assert "timer: 1 h and $7.50 more" in shortfall(unknown, "H100", 4, TRAIN, 3600, rate)
+
+
+def test_a_plan_shows_what_the_recipe_took_the_last_time(
+    tmp_path: Path, clock: FakeClock, story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPURUN_HOME", str(tmp_path))
+    recipe = load("smoke", provider="local")
+    without = plan_of(recipe)
+    assert without.last_time is None and "last time" not in show.plan_text(without, steps=False)
+    trained(story, "good0001", hours=2)
+    sql(story, "UPDATE instances SET gpu = NULL, gpu_count = 0")
+    sql(story, "UPDATE runs SET recipe_json = ?", json.dumps(recipe.to_dict()))
+    plan = plan_of(recipe)
+    text = show.plan_text(plan, steps=False)
+    assert "  last time 3.1 it/s on a machine without a GPU, 2 h of training, $16.25" in text
+    assert "  last time at that speed it will not finish before its timer: at about step" in text
+    assert show.plan_document(plan)["last_time"]["run"] == "good0001"
+
+
+def plan_of(recipe: Recipe) -> Plan:
+    return engine.plan(
+        recipe,
+        find("smoke").parent,
+        provider="local",
+        offer_id=None,
+        settings=Settings(),
+        clock=SystemClock(),
+    )
 
 
 def test_damaged_rows_are_no_history(tmp_path: Path, clock: FakeClock, story: Story) -> None:

@@ -21,6 +21,7 @@ from gpurun.errors import (
     ProviderError,
     UsageError,
 )
+from gpurun.glance.lasttime import LastTime, last_time
 from gpurun.market import Wish
 from gpurun.model import Offer
 from gpurun.phases import ORDER, PHASES, Facts
@@ -77,6 +78,7 @@ class Plan:
     cargo: Cargo
     tightest: Tightest
     elsewhere: tuple[Elsewhere, ...] = ()
+    last_time: LastTime | None = None
 
 
 def plan(
@@ -223,6 +225,7 @@ def _plan_at(
         steps=_steps(recipe, cargo.digest, settings),
         cargo=cargo,
         tightest=tight,
+        last_time=last_time(settings.state_dir, recipe.name, offer.gpu, offer.gpu_count, began),
     )
 
 

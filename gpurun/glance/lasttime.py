@@ -57,14 +57,14 @@ def last_time(
 
 
 def words(last: LastTime) -> str:
-    """As "last time: 3.1 it/s on 4x H100 80GB SXM, 2 h 10 min of training, $16.40"."""
+    """As "3.1 it/s on 4x H100 80GB SXM, 2 h 10 min of training, $16.40"."""
     speed = f"{last.it_per_s:.3g} it/s " if last.it_per_s else ""
     where = f"{last.gpu_count}x {last.gpu}" if last.gpu else "a machine without a GPU"
     cut = ""
     if not last.finished and last.step is not None and last.total_steps:
         cut = f"; its timer came at step {last.step:,.0f} of {last.total_steps:,.0f}"
     took = f"{_hours(last.train_s)} of training, ${money.cents(last.usd)}"
-    return f"last time: {speed}on {where}, {took}{cut}"
+    return f"{speed}on {where}, {took}{cut}"
 
 
 def shortfall(
@@ -99,8 +99,8 @@ def document(last: LastTime) -> dict[str, Any]:
         "it_per_s": last.it_per_s,
         "train_s": round(last.train_s, 1),
         "usd": str(money.cents(last.usd)),
-        "step": last.step,
-        "total_steps": last.total_steps,
+        "step": _whole(last.step),
+        "total_steps": _whole(last.total_steps),
         "finished": last.finished,
     }
 
@@ -179,6 +179,10 @@ def _figure(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if 0 <= value < 1e18 else None
+
+
+def _whole(figure: float | None) -> int | None:
+    return None if figure is None else int(figure)
 
 
 def _hours(seconds: float) -> str:

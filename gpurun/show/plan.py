@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gpurun.glance import lasttime
 from gpurun.show.offers import offer_document
 from gpurun.show.risk import for_plan
 from gpurun.show.text import duration, money, size
@@ -23,6 +24,7 @@ def plan_text(plan: Plan, *, steps: bool) -> str:
         f"  cap       {_tightest(plan)}",
         f"  setup     up to {duration(plan.setup_s)}, then training up to {duration(plan.run_s)}"
         + (" (shortened: the money ends there)" if plan.shortened_by_money else ""),
+        *(f"  last time {text}" for text in _last_time(plan)),
         f"  ships     {len(plan.cargo.files)} files, {size(plan.cargo.total_bytes)}",
         *(() if plan.credit_usd is None else (f"  credit    {money(plan.credit_usd)}",)),
         *(f"  guard     {guard}" for guard in plan.guards),
@@ -60,6 +62,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "guards": list(plan.guards),
         "money_guards": plan.money_guards,
         "worst_case": plan.worst_case,
+        "last_time": lasttime.document(plan.last_time) if plan.last_time else None,
         "remarks": list(plan.remarks),
         "elsewhere": [{"provider": each.provider, "why": each.why} for each in plan.elsewhere],
         "ship_files": len(plan.cargo.files),
@@ -67,6 +70,17 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "bundle_sha256": plan.cargo.digest,
         "steps": [{"phase": phase, "steps": list(texts)} for phase, texts in plan.steps],
     }
+
+
+def _last_time(plan: Plan) -> list[str]:
+    """What the recipe took then, and what is too short for that this time."""
+    last, offer = plan.last_time, plan.offer
+    if last is None:
+        return []
+    train = plan.recipe.to_dict()["train"]
+    rate = offer.usd_per_hour
+    short = lasttime.shortfall(last, offer.gpu, offer.gpu_count, train, plan.run_s, rate)
+    return [lasttime.words(last), *filter(None, [short])]
 
 
 def offer_words(offer: Offer) -> str:
