@@ -7,7 +7,6 @@ import contextlib
 import logging
 import sqlite3
 from collections.abc import Callable
-from datetime import timedelta
 from functools import partial
 
 from gpurun import __version__
@@ -17,7 +16,7 @@ from gpurun.engine.late import late_collect_s
 from gpurun.guards import disarm_all
 from gpurun.keeper.charges import Charge, from_blackbox, from_journal
 from gpurun.keeper.drivers import Drivers
-from gpurun.keeper.lists import Lists
+from gpurun.keeper.lists import WATCHED_S, Lists
 from gpurun.keeper.notices import Notices
 from gpurun.keeper.obligations import Obligations
 from gpurun.keeper.rounds import Rounds
@@ -30,6 +29,7 @@ from gpurun.proof import Evidence, Verdict
 from gpurun.provider import Provisioner
 from gpurun.settings import Settings
 from gpurun.store import Journal, StoreError
+from gpurun.store.armed import armed
 from gpurun.timers import entry_of
 
 log = logging.getLogger("gpurun.keeper")
@@ -45,7 +45,6 @@ NEEDS_HANDS = (
 NOT_BILLING = (*SETTLED, AttemptState.INTENT)
 STILL_BILLING_AFTER_S = 60.0
 BOOK_EVERY_S = 60.0
-WATCHED_S = 86400.0  # a label that is gone, or was never seen, is looked for this long
 
 
 class Keeper:
@@ -90,7 +89,7 @@ class Keeper:
             self._try(self._journal.timers.acknowledge)
             for charge in charges:
                 self._alone(partial(self._serve, charge))
-            self._lists.step({run.provider for run in runs} | self._watched())
+            self._lists.step({run.provider for run in runs})
             self._alone(self._settling.step)
             self._expire(charges)
             self._alone(self._obligations.step)
@@ -138,12 +137,10 @@ class Keeper:
         known: dict[str, Charge] = {}
         settled: set[str] = set()
         try:
-            attempts = {attempt.label: attempt for attempt in self._journal.attempts.live()}
-            for timer in self._journal.timers.in_force():
-                if timer.label in attempts:  # else intended since then: the next tick sees it
-                    known[timer.label] = from_journal(attempts[timer.label], timer)
+            for attempt, timer in armed(self._journal.database):
+                known[attempt.label] = from_journal(attempt, timer)
             entries = self._entries()
-            found = self._journal.attempts.find(list(entries))
+            found = self._journal.attempts.find([label for label in entries if label not in known])
             settled = {label for label, attempt in found.items() if attempt.state in NOT_BILLING}
         except (StoreError, ValueError, TypeError, KeyError) as error:
             log.error("the journal cannot be read (%s); going by %s", error, self._places.blackbox)
@@ -216,14 +213,6 @@ class Keeper:
         log.info("%s: %s", charge.label, reason)
         self._drivers.tell(run.id)
         return True
-
-    def _watched(self) -> set[str]:
-        """Providers of labels that live, or that may come back."""
-        since = self._clock.now() - timedelta(seconds=WATCHED_S)
-        try:
-            return self._journal.attempts.providers_since(since)
-        except StoreError:
-            return set()
 
     def _expire(self, charges: list[Charge]) -> None:
         for charge in charges:

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -18,13 +19,15 @@ from gpurun.outcome import conclude
 from gpurun.proof import Evidence, Lookup, listing, of_death
 from gpurun.provider import Prepaid, Provisioner
 from gpurun.settings import Settings
-from gpurun.store import Journal
+from gpurun.store import Journal, StoreError
 from gpurun.timers import entry_of, evidence_of
 
 log = logging.getLogger("gpurun.keeper")
 
 LIST_EVERY_S = 30.0
 WALLET_EVERY_S = 300.0
+WATCHED_S = 86400.0  # a label that is gone, or was never seen, is looked for this long
+REMEMBERED_FOR_S = 10.0
 AGAIN_AFTER_S = 5.0  # a list that failed: a driver may wait for it before it rents
 
 
@@ -54,17 +57,31 @@ class Lists:
         self._journal = journal
         self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="list")
         self._providers: dict[str, _Provider] = {}
+        self._remembered: set[str] = set()
+        self._watched_at_s = float("-inf")
 
     def working(self) -> bool:
         """Whether a list is being read right now."""
         return any(known.busy for known in list(self._providers.values()))
 
-    def step(self, wanted: Iterable[str]) -> None:
-        for name in wanted:
+    def step(self, live: Iterable[str]) -> None:
+        """`live` are the providers of live runs; labels that may come back are looked for too."""
+        for name in {*live, *self._watched()}:
             known = self._providers.setdefault(name, _Provider())
             if not known.busy and self._clock.boot_s() - known.listed_s >= LIST_EVERY_S:
                 known.busy, known.listed_s = True, self._clock.boot_s()
                 self._pool.submit(self._list, name, known)
+
+    def _watched(self) -> set[str]:
+        """Asked now and then: it reads every label that there ever was."""
+        if self._clock.boot_s() - self._watched_at_s >= REMEMBERED_FOR_S:
+            since = self._clock.now() - timedelta(seconds=WATCHED_S)
+            try:
+                self._remembered = self._journal.attempts.providers_since(since)
+                self._watched_at_s = self._clock.boot_s()
+            except StoreError:
+                return set()
+        return self._remembered
 
     def _list(self, name: str, known: _Provider) -> None:
         account = "?"

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from decimal import Decimal
 
+import sqlalchemy
 from sqlmodel import Session, col, select
 
 from gpurun.budget import GHOST_RESERVE_S, cost
@@ -17,7 +18,7 @@ from gpurun.store.ledger import (
     add_reserve,
     release_reservation,
 )
-from gpurun.store.rows import attempt_of
+from gpurun.store.rows import attempt_from, attempt_of, columns
 from gpurun.store.runs import fence
 from gpurun.store.tables import EventRow, GuardRow, InstanceRow
 from gpurun.store.timers import add_timer
@@ -37,13 +38,13 @@ class Attempts:
 
     def live(self, provider: str | None = None) -> list[Attempt]:
         """Attempts that bill, or may; those of one provider only, if it is named."""
-        query = select(InstanceRow).where(
+        query = sqlalchemy.select(*columns(Attempt, InstanceRow)).where(
             col(InstanceRow.state).not_in([state.value for state in SETTLED])
         )
         if provider is not None:
-            query = query.where(InstanceRow.provider == provider)
+            query = query.where(col(InstanceRow.provider) == provider)
         with self._database.read() as session:
-            return [attempt_of(row) for row in session.exec(query)]
+            return [attempt_from(row) for row in session.connection().execute(query)]
 
     def providers_since(self, since: datetime) -> set[str]:
         """Where labels live, or were asked for or gone since then."""
