@@ -41,7 +41,7 @@ def test_every_mutation_has_a_schedule_that_looks_for_it() -> None:
 def test_a_mutation_still_fits_the_code(name: str) -> None:
     patch = PATCHES / f"{name}.patch"
     done = subprocess.run(
-        ["git", "apply", "--check", "--recount", str(patch)],
+        ["git", "apply", "--check", "--recount", "-C1", str(patch)],
         cwd=PATCHES.parents[1],
         capture_output=True,
         text=True,

@@ -149,7 +149,7 @@ def damaged(name: str, folder: Path) -> Path:
             shutil.copy2(source, copy / part)
     patch = PATCHES / f"{name}.patch"
     done = subprocess.run(
-        ["git", "apply", "--recount", str(patch)], cwd=copy, capture_output=True, text=True
+        ["git", "apply", "--recount", "-C1", str(patch)], cwd=copy, capture_output=True, text=True
     )
     if done.returncode != 0:
         raise ValueError(f"{patch} does not fit the code any more: {done.stderr}")
