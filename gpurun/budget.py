@@ -41,16 +41,6 @@ class Deadlines:
         return self.ends_at + timedelta(seconds=FUSE_MARGIN_S)
 
 
-@dataclass(frozen=True, slots=True)
-class Forecast:
-    """When training will be done at its present speed, and for how much."""
-
-    finish_at: datetime
-    usd_to_finish: Decimal  # from now on
-    usd_at_finish: Decimal  # from the beginning of the run
-    before_timer: bool
-
-
 def setup_timer(
     now: datetime,
     budget: Budget,
@@ -183,26 +173,6 @@ def allocate_cents(seconds_usd: Mapping[str, Decimal], total: Decimal) -> dict[s
     for name in by_remainder[: cents - sum(given.values())]:
         given[name] += 1
     return {name: given[name] * CENT for name in seconds_usd}
-
-
-def forecast(
-    step: int,
-    total_steps: int,
-    it_per_s: float,
-    usd_per_hour: Decimal,
-    spent: Decimal,
-    now: datetime,
-    fires_at: datetime,
-) -> Forecast | None:
-    """None while nothing can be said: no speed yet, or the end is beyond any run's."""
-    if not (math.isfinite(it_per_s) and it_per_s > 0):
-        return None
-    left_s = max(0, total_steps - step) / it_per_s
-    if left_s > LONGEST_S:
-        return None
-    finish_at = now + timedelta(seconds=left_s)
-    to_finish = cost(usd_per_hour, left_s)
-    return Forecast(finish_at, to_finish, spent + to_finish, finish_at <= fires_at)
 
 
 def parse_duration(text: str) -> float:

@@ -228,18 +228,6 @@ def test_thirds_of_a_dime_keep_the_dime() -> None:
     assert money.allocate_cents({}, Decimal(0)) == {}
 
 
-def test_a_forecast_says_when_for_how_much_and_whether_in_time() -> None:
-    found = money.forecast(100, 700, 2.0, Decimal("7.20"), Decimal("1.50"), NOW, at("11:05:00"))
-    assert found == money.Forecast(at("11:05:00"), Decimal("0.6"), Decimal("2.1"), True)
-    late = money.forecast(100, 700, 1.0, FREE, Decimal(0), NOW, at("11:05:00"))
-    assert late == money.Forecast(at("11:10:00"), Decimal(0), Decimal(0), False)
-
-
-@pytest.mark.parametrize("it_per_s", [0.0, -1.0, float("nan"), float("inf"), 1e-12])
-def test_without_a_speed_there_is_no_forecast(it_per_s: float) -> None:
-    assert money.forecast(0, 700, it_per_s, FREE, FREE, NOW, NOW) is None
-
-
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [

@@ -243,6 +243,9 @@ def test_a_training_that_its_timer_cuts_off_says_where_and_what_the_rest_costs(
     assert shown(tmp_path, clock)["forecast"]["step_at_timer"] is None
     story.journal.runs.progress(story.run_id, progress | {"eta_s": 0})
     assert shown(tmp_path, clock)["forecast"]["late_s"] == 0
+    story.journal.endings.end_run(story.run_id, Ending.DONE, "finished", 60)
+    clock.advance(1)
+    assert shown(tmp_path, clock)["forecast"] is None  # its timer is that of its end now
 
 
 def test_a_label_that_reappears_bills_visibly(

@@ -51,7 +51,7 @@ def document(parts: Parts, keeper: Keeper, now: datetime) -> Document:
     train = _train(run.get("progress_json"))
     rate, spent = money.usd_per_hour(parts), money.spent_usd(parts, now)
     fires_at = instant(timer["fires_at"]) if timer else None
-    expected = forecast(state, train, rate, fires_at, now)
+    expected = forecast(state, train, rate, None if run.get("ending") else fires_at, now)
     ends_at = instant(timer["ends_at"]) if timer and any(map(may_bill, parts.attempts)) else None
     need = _need(run)
     return {
