@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from gpurun.engine.late import late_collect_s
+from gpurun.settings import Settings
 from tests.homes import WAITS, Home
 
 FAILS = "mkdir -p out; echo half > out/result.txt; echo so far; exit 3"
@@ -105,6 +107,21 @@ def test_a_kill_of_what_has_not_failed_is_a_kill(home: Home) -> None:
     home.until_phase(run, "train")
     assert home.run("kill", run, "--yes", "--no-collect").returncode == 0
     assert home.document(run)["state"] == "killed"
+
+
+@pytest.mark.parametrize(
+    ("recipe_json", "seconds"),
+    [
+        ('{"budget": {"late_collect_minutes": "7.5"}}', 450),
+        ('{"budget": {"late_collect_minutes": "0"}}', 0),
+        ('{"budget": {"late_collect_minutes": null}}', 120),
+        ('{"budget": {}}', 120),
+        ('{"budget": {"late_collect_minutes": "soon"}}', 120),
+        ("damaged", 120),
+    ],
+)
+def test_a_recipe_s_own_late_collect_minutes_count(recipe_json: str, seconds: float) -> None:
+    assert late_collect_s(recipe_json, Settings()) == seconds
 
 
 def test_the_plan_says_what_it_may_cost(home: Home) -> None:

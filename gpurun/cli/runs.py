@@ -4,7 +4,18 @@ from typing import Annotated
 
 import typer
 
-from gpurun.cli.talk import AsJson, OneRun, Yes, consent, home, now, print_json, say, tell
+from gpurun.cli.talk import (
+    AsJson,
+    OneRun,
+    Yes,
+    consent,
+    home,
+    need_consent,
+    now,
+    print_json,
+    say,
+    tell,
+)
 
 LIVE = ("active", "still_billing")
 
@@ -55,18 +66,19 @@ def extend(
     from gpurun.glance.money import cents
 
     seconds = parse_duration(by)
+    need_consent("to extend, which may cost money,", yes)
     run_id, known = glance.resolve(home(), run), configuration.load()
     wanted = engine.extension(run_id, seconds, known)
-    ceiling = f"{show.money(cents(wanted.ceiling_usd))} of {show.money(wanted.budget_usd)}"
     consent(
         f"extend run {run_id} by {show.duration(seconds)}: training then stops at "
-        f"{show.local_time(wanted.fires_at.isoformat())}, and it may cost up to {ceiling}",
+        f"{show.local_time(wanted.fires_at.isoformat())}, and it may cost up to "
+        f"{show.money(cents(wanted.ceiling_usd))} of {show.money(wanted.budget_usd)}",
         yes,
     )
     done = engine.extend(run_id, seconds, known)
     said = (
         f"run {run_id} now stops training at {done.fires_at:%Y-%m-%d %H:%M:%S} UTC, and may cost "
-        f"up to {ceiling}"
+        f"up to {show.money(cents(done.ceiling_usd))} of {show.money(done.budget_usd)}"
     )
     if as_json:
         run_document = glance.run_document(home(), run_id, now())
