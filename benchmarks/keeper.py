@@ -1,7 +1,9 @@
-"""`python -m benchmarks.keeper`: what the keeper costs when idle, and how soon it acts.
+"""`python -m benchmarks.keeper`: what the keeper costs, idle and with many live runs, and how soon
+it acts.
 
 The floor, a bare Python process, is measured in the same run.  Limits are those of the project's
-issue for the spine: 110 MB, 0.5 % of a core, two seconds.
+issues: idle 110 MB and 0.5 % of a core; with 1,000 live runs (timers and lists, no open SSH)
+220 MB and 10 %; two seconds for every timer.
 """
 
 import os
@@ -13,32 +15,74 @@ from argparse import ArgumentParser
 from datetime import datetime
 from pathlib import Path
 
+from benchmarks.crowd import crowd
 from gpurun import keeper
 from gpurun.clock import Deadline, SystemClock
 from tests.homes import WAITS, Home
 
 CLOCK = SystemClock()
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+SETTLES_S = 15.0  # what the keeper does once, at its start
+TIMED, APART_S = 5, 8.0  # so many timers are due, so far apart
 
 
 def main() -> None:
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("--idle-s", type=float, default=30)
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--live", type=int, nargs="*", default=[10, 100, 1000])
+    parser.add_argument("--live-s", type=float, default=60)
+    parser.add_argument("--only-live", action="store_true")
     options = parser.parse_args()
+    rows = [] if options.only_live else _of_one(options.idle_s, options.runs)
+    for size in options.live:
+        rows += _of_many(size, options.live_s)
+    for what, figure, limit in rows:
+        print(f"{what:<32} {figure:>24}   {limit}")
+
+
+def _of_one(idle_s: float, runs: int) -> list[tuple[str, str, str]]:
     rows: list[tuple[str, str, str]] = [("a bare Python, RSS", f"{_bare_mb():.0f} MB", "")]
     with tempfile.TemporaryDirectory() as folder:
         home = Home(Path(folder))
         try:
-            rows += _idle(home, options.idle_s)
-            acts = [_reactions(home) for _ in range(options.runs)]
+            rows += _idle(home, idle_s)
+            acts = [_reactions(home) for _ in range(runs)]
         finally:
             home.close()
     for name, limit_s in (("SIGTERM after fires_at", 2), ("processes gone after ends_at", 2)):
         rows.append(_row(name, [act[name] for act in acts], limit_s))
     rows.append(_row("kill --no-collect: gone", [a["kill --no-collect: gone"] for a in acts], 2))
-    for what, figure, limit in rows:
-        print(f"{what:<32} {figure:>24}   {limit}")
+    return rows
+
+
+def _of_many(size: int, seconds: float) -> list[tuple[str, str, str]]:
+    """Its share of a core over a steady while, then the timers of a few runs."""
+    ends_in_s = [SETTLES_S + seconds + APART_S * number for number in range(1, TIMED + 1)]
+    with tempfile.TemporaryDirectory() as folder:
+        home = Home(Path(folder))
+        os.environ.update(home.env)
+        try:
+            with crowd(home, size, ends_in_s, CLOCK) as made:
+                pid = keeper.start(home.places)
+                assert pid is not None
+                wait(SETTLES_S)
+                before_s, began_s = cpu_s(pid), CLOCK.boot_s()
+                wait(seconds)
+                share = (cpu_s(pid) - before_s) / (CLOCK.boot_s() - began_s)
+                resident_mb = rss_mb(pid)
+                wait(APART_S * (TIMED + 1) + made.fill_s)
+                fired_s, deleted_s = made.lateness(home.places.database)
+        finally:
+            home.close()
+    what = f"{size} live"
+    most = "at most 220 MB", "at most 10 %"
+    return [
+        (f"{what}, RSS", f"{resident_mb:.0f} MB", most[0]),
+        (f"{what}, CPU", f"{100 * share:.2f} % of a core", most[1]),
+        _row(f"{what}, fired after fires_at", fired_s, 2),
+        _row(f"{what}, DELETE after ends_at", deleted_s, 2),
+    ]
 
 
 def _idle(home: Home, seconds: float) -> list[tuple[str, str, str]]:
