@@ -11,7 +11,20 @@ import click
 import typer
 
 from gpurun import __version__
-from gpurun.cli import auth, end, health, keeper, offers, recipes, report, runs, status, up, visit
+from gpurun.cli import (
+    auth,
+    end,
+    health,
+    keeper,
+    notify,
+    offers,
+    recipes,
+    report,
+    runs,
+    status,
+    up,
+    visit,
+)
 from gpurun.cli.talk import Interrupted, error_document, home, print_json, say
 from gpurun.errors import GpurunError
 
@@ -41,6 +54,7 @@ app.command()(auth.auth)
 app.command()(health.doctor)
 app.command()(health.orphans)
 app.add_typer(keeper.app, name="keeper")
+app.add_typer(notify.app, name="notify")
 
 
 def _version(wanted: bool) -> None:

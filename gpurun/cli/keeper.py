@@ -57,7 +57,7 @@ def stop(as_json: AsJson = False) -> None:
 
 @app.command()
 def status(as_json: AsJson = False) -> None:
-    """Its pid, its beat, and the accounts it can see."""
+    """Its last tick, the timers that are next, their guards, and the accounts it can see."""
     from gpurun import glance
 
     document = glance.keeper_document(home(), now())
@@ -198,8 +198,20 @@ def _print(document: dict[str, Any]) -> None:
     else:
         beat = f", last beat {duration(document['beat_age_s'])} ago" if document["beat_at"] else ""
         tell(f"the keeper runs, pid {document['pid']}, version {document['version']}{beat}")
+    for timer in document["next_timers"]:
+        holding = ", ".join(timer["guards"]) or "NO GUARD"
+        tell(
+            f"{timer['run']}  {timer['kind']} timer fires {local_time(timer['fires_at'])}, "
+            f"the box goes {local_time(timer['ends_at'])}: {holding}"
+        )
+    if (more := document["live_runs"] - len(document["next_timers"])) > 0:
+        tell(f"and {more} more live runs")
     for account in document["accounts"]:
         seen = f"listed at {local_time(account['listed_at'])}" if account["auth_ok"] else "NOT SEEN"
         detail = f": {account['detail']}" if account["detail"] else ""
         tell(f"{account['provider']}  {account['account_id']}  {seen}{detail}")
+    if document["notify"]["trouble"]:
+        tell(f"WANT  a message was not taken: {document['notify']['trouble']}")
+    elif document["notify"]["sent_at"]:
+        tell(f"last message sent {local_time(document['notify']['sent_at'])}")
     tell(f"log: {document['log']}")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gpurun.blackbox import Entry
 from gpurun.errors import UsageError
-from gpurun.glance import lines
+from gpurun.glance import keeping, lines
 from gpurun.glance.history import artifacts, bills_of, spending_of, timers_of
 from gpurun.glance.reader import Reader, Row, Unreadable
 from gpurun.glance.rows import (
@@ -165,29 +165,9 @@ def since_document(home: Path, since: datetime, now: datetime) -> Document:
 
 
 def keeper_document(home: Path, now: datetime) -> Document:
-    """Who holds the keeper's lock, and what it last wrote of itself."""
-    places = Places(home)
+    """Who holds the keeper's lock, what it last wrote of itself, and what it will do next."""
     with _journal(home) as reader:
-        beats, accounts = reader.rows("keepers"), reader.rows("keeper_accounts")
-    beat = beats[0] if beats else {}
-    beat_at = instant(beat.get("beat_at"))
-    return {
-        "pid": holder(places.keeper_lock),
-        "version": beat.get("version"),
-        "beat_at": iso(beat_at),
-        "beat_age_s": round((now - beat_at).total_seconds(), 1) if beat_at else None,
-        "accounts": [
-            {
-                "provider": row["provider"],
-                "account_id": row["account_id"],
-                "listed_at": iso(instant(row.get("listed_at"))),
-                "auth_ok": bool(row.get("auth_ok")),
-                "detail": row.get("detail") or None,
-            }
-            for row in accounts
-        ],
-        "log": str(places.keeper_log),
-    }
+        return keeping.keeper_document(Places(home), reader, now)
 
 
 def needs_keeper(home: Path) -> bool:
