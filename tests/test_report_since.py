@@ -113,6 +113,28 @@ def test_a_run_on_two_kinds_of_boxes_is_one_run_in_each_group(
     assert document["wasted_usd"] == "0.10"  # the box that was given up
 
 
+def test_the_sum_of_many_bookings_is_exact(tmp_path: Path, clock: FakeClock, story: Story) -> None:
+    story.rented(minutes=60)
+    for _ in range(3):
+        lived(story, clock, train=100)  # three times 0.1 is more than 0.3 to a float
+    story.gone()
+    assert since(tmp_path, clock)["usd"] == "0.30"
+
+
+def test_tenths_of_cents_are_rounded_once_for_all_groups(
+    tmp_path: Path, clock: FakeClock, story: Story
+) -> None:
+    for provider in ("vast", "prime", "local"):
+        each = another(story, f"{provider:0<8}", provider).rented(minutes=60)
+        lived(each, clock, boot=4, train=4)
+        each.gone()
+    document = since(tmp_path, clock)
+    assert (document["usd"], document["wasted_usd"]) == ("0.03", "0.01")
+    for key in ("usd", "wasted_usd"):
+        by_provider = [Decimal(group[key]) for group in document["by_provider"]]
+        assert sum(by_provider) == Decimal(document[key])
+
+
 def test_a_run_that_never_had_a_box_counts_and_costs_nothing(
     tmp_path: Path, clock: FakeClock, story: Story
 ) -> None:
