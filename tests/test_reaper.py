@@ -1,12 +1,14 @@
 """One round of ending a box, against every lie a cloud in memory can tell."""
 
+import threading
 from dataclasses import replace
+from datetime import timedelta
 from decimal import Decimal
 
 import pytest
 
 from gpurun.errors import ProviderError, ProviderUnreachable
-from gpurun.model import Need, Offer, Order
+from gpurun.model import Instance, Need, Offer, Order
 from gpurun.proof import Evidence
 from gpurun.reaper import pursue
 from tests.fakecloud import FakeClock, FakeCloud
@@ -97,3 +99,64 @@ def test_a_box_whose_id_was_never_learnt_is_found_by_its_label_and_ended(
         known, verdict = pursue(known, cloud, clock)
     assert verdict.gone
     assert cloud.boxes == {}
+
+
+# Whose a row is.
+
+
+def theirs(cloud: FakeCloud, instance_id: str, label: str, older_s: float) -> None:
+    """Somebody else's box in the same account, made so long before ours."""
+    made_at = cloud.clock.now() - timedelta(seconds=older_s)
+    ours = cloud.boxes["101"]
+    cloud.boxes[instance_id] = replace(ours, id=instance_id, label=label, created_at=made_at)
+
+
+def to_the_end(known: Evidence, cloud: FakeCloud, clock: FakeClock) -> bool:
+    for _ in range(8):
+        known, verdict = pursue(known, cloud, clock)
+        clock.advance(20)
+    return verdict.gone
+
+
+def test_another_box_that_bears_the_label_is_left_alone(cloud: FakeCloud, clock: FakeClock) -> None:
+    theirs(cloud, "7", LABEL, older_s=3600)
+    assert to_the_end(evidence(), cloud, clock)
+    assert (cloud.destroys, list(cloud.boxes)) == (["101"], ["7"])
+
+
+def test_an_id_that_was_given_again_is_left_alone(cloud: FakeCloud, clock: FakeClock) -> None:
+    known = replace(evidence(), created_at=clock.now())
+    theirs(cloud, "101", "somebody-elses", older_s=-300)
+    assert to_the_end(known, cloud, clock)
+    assert cloud.destroys == []
+
+
+def test_a_label_changed_in_the_console_saves_no_box(cloud: FakeCloud, clock: FakeClock) -> None:
+    known = replace(evidence(), created_at=clock.now())
+    theirs(cloud, "101", "renamed", older_s=0)
+    assert to_the_end(known, cloud, clock)
+    assert cloud.destroys == ["101"]
+
+
+def test_of_what_a_lost_request_has_made_nothing_stays(cloud: FakeCloud, clock: FakeClock) -> None:
+    """Its id is not known: all that came after it was sent is its own, what was before is not."""
+    known = replace(evidence(None), sent_at=clock.now())
+    theirs(cloud, "7", LABEL, older_s=3600)
+    theirs(cloud, "102", LABEL, older_s=-5)
+    clock.advance(5)
+    assert to_the_end(known, cloud, clock)
+    assert (sorted(cloud.destroys), list(cloud.boxes)) == (["101", "102"], ["7"])
+
+
+def test_a_lookup_that_hangs_keeps_no_box_alive(cloud: FakeCloud, clock: FakeClock) -> None:
+    never = threading.Event()
+
+    class Hanging(FakeCloud):
+        def instance(self, instance_id: str) -> Instance | None:
+            never.wait(3)
+            raise ProviderUnreachable("fake: no answer")
+
+    hanging = Hanging(clock, boxes=cloud.boxes)
+    with pytest.raises(ProviderUnreachable):
+        pursue(evidence(), hanging, clock)
+    assert hanging.destroys == ["101"]

@@ -52,14 +52,20 @@ def arm_at_provider(ctx: Context, attempt: Attempt, say: Callable[[str], None]) 
 
 
 def first_contact(ctx: Context, attempt: Attempt, shell: Shell, say: Callable[[str], None]) -> None:
-    """R10: the fuse armed, read back and rehearsed.  PhaseFailed when too few could end it."""
+    """R10: the fuse armed, read back and rehearsed.
+
+    PhaseFailed: another box may do better.  Once it was accepted a box is kept as it is.
+    """
     timer = ctx.journal.timers.of(attempt.label)
     if timer is None:
         return
     if fuse := others(ctx, attempt, shell).fuse:
         fuse.arm(timer, last_words())
         if ctx.cloud.traits.fuse_ends_bill and not fuse.rehearse():
-            say(f"the fuse is not heard by {ctx.cloud.name}: it ends the processes, not the bill")
+            why = f"the fuse on the box is not heard by {ctx.cloud.name}: it cannot end the bill"
+            if not (ctx.accept_one_guard or ctx.journal.runs.began(ctx.run.id, "ship")):
+                raise PhaseFailed(why)
+            say(why)
     _require_enough(ctx, attempt)
 
 
