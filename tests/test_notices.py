@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from gpurun import notify
+from gpurun import glance, notify
 from gpurun.clock import Deadline
 from gpurun.keeper.notices import Notices
 from gpurun.model import Ending, RunState
@@ -340,6 +340,40 @@ def test_an_address_that_is_added_while_the_keeper_runs_is_used(home: Home, inbo
     home.until(lambda: noted_at(home, "notify begins"))
     home.run("kill", run, "--yes")
     home.until(lambda: "gpurun: tiny was killed" in inbox.text)
+
+
+def test_a_test_message_says_of_each_service_what_became_of_it(home: Home, inbox: Inbox) -> None:
+    assert "no address to notify" in home.run("notify", "test").stderr
+    home.config.write_text(f'notify = ["{inbox.url}", "json://127.0.0.1:1/hunter2-token"]\n')
+    home.config.chmod(0o600)
+    done = home.run("notify", "test", "--json")
+    assert done.returncode == 4
+    found = json.loads(done.stdout)["deliveries"]
+    assert [(each["service"], each["ok"]) for each in found] == [("json", True), ("json", False)]
+    assert set(found[0]) == {"number", "service", "ok", "trouble"}
+    assert inbox.titles == ["gpurun: a test"]
+    assert "hunter2" not in done.stdout + done.stderr
+
+
+def test_addresses_that_others_can_read_are_refused(home: Home, inbox: Inbox) -> None:
+    settle(home, inbox)
+    home.config.chmod(0o644)
+    done = home.run("notify", "test")
+    assert done.returncode == 2 and "chmod 600" in done.stderr
+
+
+def test_keeper_status_shows_what_became_of_the_last_message(scene: Scene) -> None:
+    scene.inbox.refuses = True
+    scene.rented()
+    scene.look()
+    shown = glance.keeper_document(scene.root, scene.clock.now())
+    assert "it did not take the message" in shown["notify"]["trouble"]
+    assert shown["next_timers"][0]["guards"] == ["keeper", "fuse"]
+    scene.inbox.refuses = False
+    scene.story.gone()
+    scene.look()
+    shown = glance.keeper_document(scene.root, scene.clock.now())
+    assert (shown["notify"]["trouble"], shown["live_runs"]) == (None, 0)
 
 
 def settle(home: Home, inbox: Inbox) -> None:

@@ -39,11 +39,13 @@ def doctor(
     as_json: AsJson = False,
 ) -> None:
     """Check machine, journal, keeper, providers, and the accounts at the clouds."""
-    from gpurun import engine, glance, show
+    from gpurun import engine, glance, notify, show
     from gpurun import settings as configuration
 
     settings = configuration.load()
     found = [(f.ok, f.what, f.says) for f in engine.doctor(settings)]
+    told, says = notify.standing(len(settings.notify), settings.notify_on)
+    found.append((told, "notify", says))
     found += [(r.ok, r.what, r.says) for r in _standing(settings, recipe)]
     if run:
         checks = engine.doctor_of_box(glance.resolve(home(), run), settings)

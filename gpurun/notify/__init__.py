@@ -6,6 +6,7 @@ back names a service and the place of its address in the settings, never the add
 """
 
 import contextlib
+import importlib.util
 import json
 import subprocess
 import sys
@@ -49,6 +50,16 @@ def service_of(url: str) -> str:
     """The scheme alone: what follows may be a token."""
     scheme, found, _ = url.strip().partition("://")
     return scheme.lower() if found and scheme.isalnum() and len(scheme) < 20 else "no address"
+
+
+def standing(addresses: int, events: Sequence[str]) -> tuple[bool, str]:
+    """Whether messages could be sent, and one line for `doctor`; nothing is sent."""
+    if not addresses:
+        return True, "no address in `notify`: nobody is told of anything"
+    if importlib.util.find_spec("apprise") is None:
+        return False, MISSING
+    plural = "es" if addresses > 1 else ""
+    return True, f"{addresses} address{plural}, told of {', '.join(events)}; `gpurun notify test`"
 
 
 def send(
