@@ -1,5 +1,6 @@
 """Messages to a person: found in a journal, sent once to a service that listens here."""
 
+import json
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from decimal import Decimal
