@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 from datetime import timedelta
+from pathlib import Path
 
 from gpurun import spawn
 from gpurun.clock import Clock
@@ -28,10 +29,11 @@ class Drivers:
         self._clock = clock
         self._free_since_s: dict[str, float] = {}
         self._wait_s: dict[str, float] = {}
+        self._locks: dict[str, Path] = {}
 
     def drives(self, run_id: str) -> bool:
         try:
-            return holder(self._places.run_lock(run_id)) is not None
+            return holder(self._lock(run_id)) is not None
         except OSError:  # a lock that cannot be asked must not keep a box alive
             return False
 
@@ -47,7 +49,7 @@ class Drivers:
 
     def lost(self, run: Run) -> bool:
         """Its lock was free twice, two seconds apart or more after each start in vain."""
-        if holder(self._places.run_lock(run.id)) is not None:
+        if holder(self._lock(run.id)) is not None:
             self._free_since_s.pop(run.id, None)
             return False
         now_s = self._clock.boot_s()
@@ -56,6 +58,12 @@ class Drivers:
             return False
         young = self._clock.now() - run.created_at < timedelta(seconds=NEVER_DRIVEN_S)
         return not (run.driver_epoch == 0 and young)  # else `up` is just starting its driver
+
+    def _lock(self, run_id: str) -> Path:
+        """Asked of each live run at each tick: making a path costs as much as looking."""
+        if run_id not in self._locks:
+            self._locks[run_id] = self._places.run_lock(run_id)
+        return self._locks[run_id]
 
     def start(self, run_id: str) -> None:
         """Again and again if need be, at growing distances."""
