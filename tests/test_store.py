@@ -12,6 +12,7 @@ import pytest
 from gpurun.errors import UsageError
 from gpurun.model import Attempt, AttemptState, Ending, RunState, Timer
 from gpurun.store import Fenced, Journal, OverCap, StoreError
+from gpurun.store.armed import armed
 from gpurun.store.ledger import Caps
 from gpurun.timers import timer_for
 from tests.fakecloud import FakeClock
@@ -39,6 +40,10 @@ def journal(tmp_path: Path, clock: FakeClock) -> Iterator[Journal]:
 
 def attempt(clock: FakeClock, journal: Journal, label: str = LABEL) -> Attempt:
     return replace(Story(journal, clock).attempt(), label=label)
+
+
+def in_force(journal: Journal) -> list[Timer]:
+    return [timer for _, timer in armed(journal.database)]
 
 
 def timer(clock: FakeClock, seq: int = 1, minutes: float = 10, label: str = LABEL) -> Timer:
@@ -105,20 +110,20 @@ def test_the_ending_is_set_once(journal: Journal, clock: FakeClock) -> None:
 
 def test_an_ending_only_ever_brings_the_deadline_nearer(journal: Journal, clock: FakeClock) -> None:
     rented(journal, clock)
-    ends_at = journal.timers.in_force()[0].ends_at
+    ends_at = in_force(journal)[0].ends_at
     journal.endings.end_run("run00001", Ending.FAILED, "x", grace_s=10**6)
-    assert journal.timers.in_force()[0].ends_at == ends_at
+    assert in_force(journal)[0].ends_at == ends_at
 
 
 def test_a_deadline_seen_too_late_is_moved_once(journal: Journal, clock: FakeClock) -> None:
     rented(journal, clock)
     clock.advance(3600)
     journal.endings.end_run("run00001", Ending.DEADLINE, "x", 10**6, late_collect_s=120)
-    moved = journal.timers.in_force()[0].ends_at
+    moved = in_force(journal)[0].ends_at
     assert moved == clock.now() + timedelta(seconds=120)
     clock.advance(60)
     journal.endings.end_run("run00001", Ending.DEADLINE, "x", 10**6, late_collect_s=120)
-    assert journal.timers.in_force()[0].ends_at == moved
+    assert in_force(journal)[0].ends_at == moved
 
 
 def test_no_collect_hurries_a_run_that_is_already_ending(
@@ -127,12 +132,12 @@ def test_no_collect_hurries_a_run_that_is_already_ending(
     rented(journal, clock)
     journal.endings.end_run("run00001", Ending.KILL, "x", grace_s=300)
     journal.endings.hurry("run00001")
-    assert journal.timers.in_force()[0].ends_at == clock.now()
+    assert in_force(journal)[0].ends_at == clock.now()
 
 
 def test_a_timer_fires_for_one_caller(journal: Journal, clock: FakeClock) -> None:
     rented(journal, clock)
-    due = journal.timers.in_force()[0]
+    due = in_force(journal)[0]
     fired = [journal.endings.fire(due, "run00001", "due", 0) for _ in range(2)]
     assert [timers is None for timers in fired] == [False, True]
 
@@ -141,9 +146,9 @@ def test_a_fired_timer_is_not_replaced_by_arming(journal: Journal, clock: FakeCl
     epoch = rented(journal, clock)
     second = replace(timer(clock, seq=2), kind="run")
     journal.timers.arming(second, "run00001", epoch, Decimal(1), CAPS)
-    journal.endings.fire(journal.timers.in_force()[0], "run00001", "due", 0)
+    journal.endings.fire(in_force(journal)[0], "run00001", "due", 0)
     assert journal.timers.put_in_force(second) is False
-    assert [t.kind for t in journal.timers.in_force()] == ["ending"]
+    assert [t.kind for t in in_force(journal)] == ["ending"]
 
 
 def test_while_a_timer_is_arming_the_old_one_is_in_force(
@@ -152,9 +157,9 @@ def test_while_a_timer_is_arming_the_old_one_is_in_force(
     epoch = rented(journal, clock)
     second = timer(clock, seq=2)
     journal.timers.arming(second, "run00001", epoch, Decimal(1), CAPS)
-    assert [t.seq for t in journal.timers.in_force()] == [1]
+    assert [t.seq for t in in_force(journal)] == [1]
     assert journal.timers.put_in_force(second)
-    assert [t.seq for t in journal.timers.in_force()] == [2]
+    assert [t.seq for t in in_force(journal)] == [2]
 
 
 def test_a_timer_counts_as_acknowledged_only_by_the_keeper(

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from gpurun import keeper
+from gpurun.store.armed import armed
 from gpurun.store.database import backup
 from tests.homes import GPURUN, WAITS, Home
 
@@ -246,6 +247,6 @@ def test_the_database_is_migrated_from_each_released_version_with_a_live_run_in_
         journal = Journal(path, SystemClock())
         journal.database.migrate()
         assert journal.database.version() == head()
-        assert [timer.kind for timer in journal.timers.in_force()] == ["run"]
+        assert [timer.kind for _, timer in armed(journal.database)] == ["run"]
         assert [run.state for run in journal.runs.unfinished()] == ["active"]
         journal.close()

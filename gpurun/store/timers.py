@@ -9,12 +9,12 @@ from sqlmodel import Session, col, select
 
 from gpurun.clock import Clock
 from gpurun.errors import UsageError
-from gpurun.model import SETTLED, Timer, TimerState
+from gpurun.model import Timer, TimerState
 from gpurun.store.database import Database
 from gpurun.store.ledger import Caps, add_reservation, release_reservation
 from gpurun.store.rows import timer_of
 from gpurun.store.runs import fence
-from gpurun.store.tables import GuardRow, InstanceRow, TimerRow
+from gpurun.store.tables import GuardRow, TimerRow
 
 
 class Moved(UsageError):
@@ -38,22 +38,6 @@ class Timers:
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._clock = clock
-
-    def in_force(self) -> list[Timer]:
-        """One timer for each label that may bill: the one that counts now, fired or not."""
-        query = (
-            select(TimerRow)
-            .join(InstanceRow, col(InstanceRow.label) == col(TimerRow.label))
-            .where(col(TimerRow.state).in_([TimerState.IN_FORCE, TimerState.FIRED]))
-            .where(col(InstanceRow.state).not_in([state.value for state in SETTLED]))
-            .order_by(col(TimerRow.ends_at))
-        )
-        with self._database.read() as session:
-            newest: dict[str, TimerRow] = {}
-            for row in session.exec(query):
-                if row.label not in newest or newest[row.label].seq < row.seq:
-                    newest[row.label] = row
-            return [timer_of(row) for row in newest.values()]
 
     def of(self, label: str) -> Timer | None:
         """The timer in force for a label."""
