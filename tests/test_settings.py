@@ -219,3 +219,15 @@ def test_a_workspace_is_named_from_the_root_on(
     monkeypatch.setenv("GPURUN_CONFIG", str(path))
     with pytest.raises(UsageError, match=r"workspace.*write a path from / on"):
         settings.load()
+
+
+def test_addresses_of_notify_are_secrets_and_its_events_are_known(config: Path) -> None:
+    config.write_text('notify = ["json://hunter2"]\nnotify_on = ["finshed"]\n')
+    config.chmod(0o640)
+    assert "holds keys and others can read it" in refusal()
+    config.chmod(0o600)
+    assert "did you mean finished?" in refusal()
+    config.write_text('notify = ["json://hunter2"]\nnotify_on = ["finished"]\n')
+    assert "hunter2" not in repr(settings.load())
+    config.write_text('notify = "hunter2"\n')
+    assert "hunter2" not in refusal()
