@@ -22,7 +22,8 @@ GROUND = {  # what everything stands on, and what it may stand on itself
     "gpurun.clock": set(),
     "gpurun.shell": set(),
     "gpurun.provider": {"gpurun.model", "gpurun.shell"},
-    "gpurun.proof": {"gpurun.model"},
+    "gpurun.identity": {"gpurun.model"},
+    "gpurun.proof": {"gpurun.model", "gpurun.identity"},
     "gpurun.budget": {"gpurun.model", "gpurun.errors", "gpurun.provider"},
 }
 QUICK = ("gpurun.cli", "gpurun.show", "gpurun.glance", "gpurun.places")
