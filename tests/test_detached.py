@@ -1,6 +1,7 @@
 """A command that outlives whoever launched it, seen by its marks alone."""
 
 import os
+import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +9,15 @@ from pathlib import Path
 import pytest
 
 from gpurun.clock import Deadline
-from gpurun.engine.detached import Sight, exports, launch_text, look, tail_text, terminate_text
+from gpurun.engine.detached import (
+    Sight,
+    exports,
+    kill_text,
+    launch_text,
+    look,
+    tail_text,
+    terminate_text,
+)
 from gpurun.provider import Login
 from gpurun.shell.fabric import FabricShell
 from gpurun.shell.local import LocalShell
@@ -130,3 +139,23 @@ def test_one_that_is_only_just_launched_is_not_taken_for_dead(shell: LocalShell)
     second.join(10)
     assert not second.is_alive()
     (started / "pid").unlink()
+
+
+def test_a_number_that_another_process_has_by_now_is_not_its_own(shell: LocalShell) -> None:
+    """The training is over; what bears its pid, and leads a group, was started by somebody else."""
+    launch(shell, "true")
+    ended(shell)
+    kept = shell.root / ".gpurun/train.started"
+    other = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    try:
+        (kept / "pid").write_text(f"{other.pid}\n")
+        (shell.root / ".gpurun/train.exit").unlink()
+        assert not look(shell, "train", 0, timeout_s=10).alive
+        for text in (terminate_text("train"), kill_text("train")):
+            assert shell.run(text, timeout_s=10).ok
+        assert other.poll() is None
+        (kept / "start").unlink()  # as an older gpurun has launched it
+        assert look(shell, "train", 0, timeout_s=10).alive
+    finally:
+        other.kill()
+        other.wait()

@@ -19,6 +19,11 @@ WAIT_STEP_S = 0.2
 LAUNCHED_WITHIN_S = 5
 SECTION = "gpurun-section"
 _CODE = "printf '%-3s\\n'"  # as long for one code as for another
+# A pid may be another process's by now, one that started later; without /proc nothing tells.
+_START = (
+    'start() { { IFS= read -r s < "/proc/$1/stat"; } 2>/dev/null || return 0; '
+    'set -- ${s##*) }; echo "${20}"; }'
+)
 BOOT_ID = "cat /proc/sys/kernel/random/boot_id 2>/dev/null || echo none"
 
 
@@ -43,7 +48,7 @@ def launch_text(name: str, command: str, secrets_file: str = "") -> str:
     """sh text that launches the command once; a second launch does nothing."""
     at, log, secrets = f"{KEEP}/{name}", log_of(name), shlex.quote(secrets_file)
     inner = (
-        f"echo $$ > {at}.started/pid; trap : TERM\n"
+        f"{_START}\nstart $$ > {at}.started/start; echo $$ > {at}.started/pid; trap : TERM\n"
         f"[ ! -f {ENV_FILE} ] || . ./{ENV_FILE}\n"
         f"[ ! -f {secrets} ] || {{ . {secrets}; rm -f {secrets}; }}\n"
         f"{_CODE} - > {at}.tmp\n"
@@ -89,7 +94,7 @@ def look(
         f"{{\n{_wait_text(name, offset, wait_s)}"
         f"echo started; code=; [ ! -e {at}.exit ] || read -r code < {at}.exit\n"
         'echo "${code:--}"\n'
-        f'kill -0 "$(cat {at}.started/pid)" 2>/dev/null && echo alive || echo dead\n'
+        f'{_ours(name)} && kill -0 "$pid" 2>/dev/null && echo alive || echo dead\n'
         f'[ "$({BOOT_ID})" = "$(cat {at}.started/boot)" ] && echo same || echo rebooted\n'
         f"tail -c +{offset + 1} {log_of(name)} | head -c {LOG_CHUNK_BYTES}"
         " | base64 | tr -d '\\n'\n"
@@ -115,12 +120,22 @@ def look(
 def terminate_text(name: str) -> str:
     """sh text that asks the command and all it started to stop (SIGTERM)."""
     # `kill -TERM -- -PID` is an error in dash.
-    return f'kill -s TERM -- "-$(cat {KEEP}/{name}.started/pid)" 2>/dev/null || :'
+    return f'{{ {_ours(name)} && kill -s TERM -- "-$pid"; }} 2>/dev/null || :'
 
 
 def kill_text(name: str) -> str:
     """sh text that ends it (SIGKILL)."""
-    return f'kill -s KILL -- "-$(cat {KEEP}/{name}.started/pid)" 2>/dev/null || :'
+    return f'{{ {_ours(name)} && kill -s KILL -- "-$pid"; }} 2>/dev/null || :'
+
+
+def _ours(name: str) -> str:
+    """sh text, of several lines: sets `pid`; 0 unless its number is another process's now."""
+    at = f"{KEEP}/{name}.started"
+    return (
+        f"{_START}\npid=$(cat {at}/pid) && was=$(cat {at}/start || :) && "
+        'now=$(start "$pid") && '
+        '{ [ -z "$was" ] || [ -z "$now" ] || [ "$now" = "$was" ]; }'
+    )
 
 
 def _wait_text(name: str, offset: int, wait_s: float) -> str:
