@@ -29,7 +29,7 @@ def test_up_shows_phases_and_steps_and_ends_with_the_bill(home: Home) -> None:
     assert re.search(r"^train .* step \d/3  loss 0\.5  1 it/s  eta 0:0\d$", done.stderr, re.M)
     assert "\x1b" not in done.stderr + done.stdout
     lines = done.stdout.splitlines()
-    assert lines[0].split() == ["PHASE", "DURATION", "COST"]
+    assert lines[0].split() == ["PHASE", "DURATION", "COST", "@", "$3.60/h"]
     assert lines[-1].startswith("destroyed, $")
 
 

@@ -91,7 +91,8 @@ def _misfits(row: Instance, bought: Attempt, most: Decimal) -> list[str]:
     rate, quoted = row.usd_per_hour, bought.usd_per_hour
     if rate is not None and (rate > most or rate > quoted * PRICE_SLACK):
         found.append(f"it costs ${rate}/h, bought at ${quoted}/h with at most ${most}/h allowed")
-    if row.gpu is not None and (row.gpu, row.gpu_count) != (bought.gpu, bought.gpu_count):
+    told = None not in (row.gpu, bought.gpu)  # GPUs that nobody has asked for do no harm
+    if told and (row.gpu, row.gpu_count) != (bought.gpu, bought.gpu_count):
         found.append(f"{row.gpu_count}x {row.gpu} instead of {bought.gpu_count}x {bought.gpu}")
     return found
 

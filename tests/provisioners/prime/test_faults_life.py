@@ -128,7 +128,7 @@ def test_every_shape_of_a_connection(
     else:
         login = renter.prime.login(number)
         assert (login.user, login.addresses) == (user, (("192.0.2.1", port),))
-        assert (login.name, login.root) == (f"prime-{number}", "/root")
+        assert (login.name, login.root) == (f"prime-{number}", "/root/gpurun")
     assert renter.end(number) == FREE
 
 
@@ -163,7 +163,7 @@ def test_pods_that_will_never_run_are_told_at_once(api: Cloud, renter: Renter) -
     spoilt = renter.rent(renter.order(label="gpurun-b"))
     rows = [renter.row(number) for number in (broken, spoilt)]
     assert {(row.state, row.usd_per_hour) for row in rows} == {(InstanceState.STOPPED, USD)}
-    assert renter.end(spoilt) == round(USD * 20 / 3600, 2), "the other one bills meanwhile"
+    assert renter.end(spoilt) == round(USD * 40 / 3600, 2), "the other one bills meanwhile"
     assert renter.end(broken) == FREE
 
 
