@@ -113,7 +113,9 @@ def _vast(name: str, settings: "Settings", clock: Clock) -> Provisioner:
     http = web.client("vast", access.url, access.api_key, ENDPOINTS, clock)
     avoided = Avoided(settings.state_dir, clock)
     own_keys = public_keys(None, Path.home())
-    return Vast(http, clock, lambda: avoided.machines("vast"), own_keys)
+    by_agent = bool(os.environ.get("SSH_AUTH_SOCK"))  # what it holds may be registered
+    keys = own_keys if own_keys or by_agent else None
+    return Vast(http, clock, lambda: avoided.machines("vast"), keys)
 
 
 def _vast_has_key(settings: "Settings") -> bool:

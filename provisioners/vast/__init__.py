@@ -14,7 +14,7 @@ from decimal import Decimal
 import httpx
 
 from gpurun.clock import Clock
-from gpurun.errors import ProviderError
+from gpurun.errors import AccountRefused, ProviderError
 from gpurun.model import Created, Instance, InstanceState, Need, Offer, Order
 from gpurun.provider import Login, ProviderTimer, Remark, Traits
 from provisioners.vast import account, jobs, listing, market, onstart, renting, rows
@@ -31,7 +31,7 @@ class Vast:
     """One account, as `http` reaches it (gpurun/web.py).
 
     `avoided` tells the machines that are not to be rented for now; `public_keys` are let in on each
-    new box, beside those of the account.
+    new box, beside those of the account.  None: nobody here could log in, and nothing is rented.
     """
 
     name = "vast"
@@ -50,12 +50,12 @@ class Vast:
         http: httpx.Client,
         clock: Clock,
         avoided: Callable[[], Collection[str]] = nothing_avoided,
-        public_keys: Sequence[str] = (),
+        public_keys: Sequence[str] | None = (),
     ) -> None:
         self._wire = Wire(http)
         self._clock = clock
         self._avoided = avoided
-        self._public_keys = tuple(public_keys)
+        self._public_keys = None if public_keys is None else tuple(public_keys)
         self._logins: dict[str, tuple[float, Login]] = {}
 
     def account(self) -> str:
@@ -72,7 +72,12 @@ class Vast:
         return None if row is None else rows.instance(self.name, row)
 
     def create(self, order: Order) -> Created:
-        keys = (order.ssh_public_key, *self._public_keys)
+        if self._public_keys is None and not order.ssh_public_key:
+            raise AccountRefused(
+                "nothing was made: there is no SSH key here, in ~/.ssh or an agent, so nobody "
+                "could log in: `ssh-keygen -t ed25519` makes one"
+            )
+        keys = (order.ssh_public_key, *(self._public_keys or ()))
         return renting.rent(self.name, self._wire, order, keys, self._clock.now())
 
     def destroy(self, instance_id: str) -> None:
@@ -124,7 +129,7 @@ class Vast:
         return account.credit_usd(self._wire)
 
     def remarks(self) -> list[Remark]:
-        return account.remarks(self._wire, self._public_keys, self._clock.now())
+        return account.remarks(self._wire, self._public_keys or (), self._clock.now())
 
     def ssh_keys(self) -> list[str]:
         return account.ssh_keys(self._wire)

@@ -428,3 +428,11 @@ def test_no_message_holds_the_key(market: Cloud) -> None:
     assert key not in str(refusal.value)
     assert "gpurun auth vast" in str(refusal.value)
     assert key not in repr(vast)
+
+
+def test_without_an_ssh_key_here_nothing_is_bought(market: Cloud) -> None:
+    """A box that nobody can enter would bill until half of its setup is over, and five of them."""
+    vast = adapter(market, public_keys=None)
+    with pytest.raises(AccountRefused, match="ssh-keygen"):
+        vast.create(order(vast))
+    assert market.meter().instances == ()
