@@ -196,10 +196,13 @@ def _slim(evidence: Evidence) -> Evidence:
     sighted_s = _last_sighting_s(evidence)
     ours = [each for each in evidence.listings if each.account == evidence.account]
     shown = [each for each in ours if _shows(evidence, each)]
-    absent = sorted(
-        (e for e in ours if not _shows(evidence, e) and _counts(evidence, e, sighted_s)),
-        key=lambda each: each.began_s,
-    )
+    # Two of one instant count as one.
+    by_time = {
+        each.began_s: each
+        for each in ours
+        if not _shows(evidence, each) and _counts(evidence, each, sighted_s)
+    }
+    absent = [by_time[began_s] for began_s in sorted(by_time)]
     foreign = [each for each in evidence.listings if each.account != evidence.account]
     listings = (
         *sorted(shown, key=lambda each: each.began_s)[-1:],

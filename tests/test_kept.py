@@ -61,7 +61,8 @@ def test_a_failed_box_is_kept_inside_its_timer_and_then_ended_as_failed(home: Ho
 
 def test_one_can_look_into_it_and_kill_it_at_once(home: Home) -> None:
     run = kept(home, minutes=4)
-    assert home.box_processes()
+    looked = home.run("ssh", run, "--", "pwd")
+    assert (looked.returncode, bool(looked.stdout.strip())) == (0, True), looked.stderr
     killed = home.run("kill", run, "--yes", "--no-collect")
     assert killed.returncode == 0, killed.stderr
     over = home.document(run)

@@ -242,8 +242,9 @@ def test_one_more_sighting_always_revives(evidence: Evidence, at_s: int) -> None
 @settings(max_examples=500)
 @given(evidences)
 def test_what_is_dropped_on_the_way_changes_no_verdict(evidence: Evidence) -> None:
+    """Answers come in the order in which they were asked for."""
     grown = replace(evidence, listings=(), lookups=())
-    for answer in (*evidence.listings, *evidence.lookups):
+    for answer in sorted((*evidence.listings, *evidence.lookups), key=lambda each: each.began_s):
         grown = grown.plus(answer)
     assert len(grown.listings) <= 5
     assert len(grown.lookups) <= 2
