@@ -4,6 +4,7 @@ Once the id is known it alone tells: a label may be borne by another box too.  A
 given again, and a label changed in the console; the time of creation tells those apart.
 """
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from gpurun.model import Instance
@@ -31,6 +32,11 @@ def came_after(row: Instance, sent_at: datetime | None) -> bool:
     if sent_at is None or row.created_at is None:
         return True
     return row.created_at >= sent_at - BEFORE_SENT
+
+
+def twins_among(rows: Iterable[Instance], sent_at: datetime | None) -> list[Instance]:
+    """Those that the request sent then must have made too: one without a date may be anybody's."""
+    return [row for row in rows if row.created_at and sent_at and came_after(row, sent_at)]
 
 
 def age(row: Instance) -> tuple[bool, float]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from gpurun.atonce import ask_each
 from gpurun.clock import Clock
 from gpurun.errors import ProviderError
-from gpurun.identity import age
+from gpurun.identity import age, twins_among
 from gpurun.model import Instance, InstanceState
 from gpurun.proof import Evidence, Lookup, Verdict, listing, of_death
 from gpurun.provider import Provisioner
@@ -47,7 +47,10 @@ def _is_there(evidence: Evidence, cloud: Provisioner, clock: Clock) -> bool:
     if evidence.instance_id is None:
         return False
     instance_id = evidence.instance_id
-    [heard] = ask_each([cloud.name], lambda _name: cloud.instance(instance_id), clock, LOOK_S)
+    try:
+        [heard] = ask_each([cloud.name], lambda _name: cloud.instance(instance_id), clock, LOOK_S)
+    except Exception:  # a row that an adapter cannot read: nor may that keep a box alive
+        return True
     return heard.answer is None or evidence.is_of(heard.answer)
 
 
@@ -59,7 +62,7 @@ def _look(
     rows = [row for row in cloud.instances() if evidence.is_of(row)]
     evidence = evidence.plus(listing(account, began_s, rows))
     if alive := [row for row in rows if row.state is not InstanceState.GONE]:
-        return evidence, _oldest(alive, cloud)
+        return evidence, _oldest(alive, evidence, cloud)
     if evidence.instance_id is None:
         return evidence, None
     began_s = clock.boot_s()
@@ -69,9 +72,9 @@ def _look(
     return evidence.plus(Lookup(account, began_s, found is not None)), found
 
 
-def _oldest(rows: list[Instance], cloud: Provisioner) -> Instance:
+def _oldest(rows: list[Instance], evidence: Evidence, cloud: Provisioner) -> Instance:
     """Of several that a lost request may have made; the others are ended at once."""
-    oldest, *twins = sorted(rows, key=age)
-    for twin in twins:
+    oldest, *others = sorted(rows, key=age)
+    for twin in twins_among(others, evidence.sent_at):
         cloud.destroy(twin.id)
     return oldest

@@ -148,6 +148,33 @@ def test_of_what_a_lost_request_has_made_nothing_stays(cloud: FakeCloud, clock: 
     assert (sorted(cloud.destroys), list(cloud.boxes)) == (["101", "102"], ["7"])
 
 
+def test_of_several_boxes_one_without_a_date_is_left_to_a_person(
+    cloud: FakeCloud, clock: FakeClock
+) -> None:
+    known = replace(evidence(None), sent_at=clock.now())
+    listed = cloud.boxes["101"]
+
+    class Undated(FakeCloud):
+        def instances(self) -> list[Instance]:
+            undated = replace(listed, id="8", created_at=None)
+            return [*super().instances(), undated]
+
+    undated = Undated(clock, boxes=cloud.boxes)
+    assert to_the_end(known, undated, clock)
+    assert undated.destroys == ["101"]
+
+
+def test_a_row_that_cannot_be_read_keeps_no_box_alive(cloud: FakeCloud, clock: FakeClock) -> None:
+    class Broken(FakeCloud):
+        def instance(self, instance_id: str) -> Instance | None:
+            raise KeyError("actual_status")
+
+    broken = Broken(clock, boxes=cloud.boxes)
+    with pytest.raises(KeyError):
+        pursue(evidence(), broken, clock)
+    assert broken.destroys == ["101"]
+
+
 def test_a_lookup_that_hangs_keeps_no_box_alive(cloud: FakeCloud, clock: FakeClock) -> None:
     never = threading.Event()
 

@@ -7,7 +7,7 @@ from decimal import Decimal
 from gpurun.engine.context import Context
 from gpurun.engine.limits import period_caps
 from gpurun.errors import PhaseFailed, ProviderError, ProviderUnreachable
-from gpurun.identity import age
+from gpurun.identity import age, twins_among
 from gpurun.model import Attempt, Instance, InstanceState
 from gpurun.timers import evidence_of
 
@@ -37,7 +37,7 @@ def resolve(ctx: Context, attempt: Attempt) -> Attempt | None:
             looks += 1
             if rows:
                 ctx.journal.attempts.made(attempt.label, rows[0].id, "list")
-                _end_twins(ctx, attempt, rows[1:])
+                _end_twins(ctx, attempt, twins_among(rows[1:], attempt.sent_at))
                 return ctx.journal.attempts.get(attempt.label)
             if looks >= 3 and asked_at > window_ends:
                 ctx.journal.attempts.ghost(attempt.label)
