@@ -1,5 +1,6 @@
 """A user of the emulated Prime Intellect for its own tests: plain HTTP, nothing repeated."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx
@@ -7,6 +8,7 @@ import httpx
 from tests.clouds.serve import Cloud
 from tests.clouds.world import BOOT_S
 
+START = datetime(2026, 11, 21, 12, 20, tzinfo=UTC)
 ECHOED = {
     "cloudId": "cloudId",
     "gpuType": "gpuType",

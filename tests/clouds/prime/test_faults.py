@@ -1,8 +1,6 @@
 """Every knob of the emulated Prime Intellect does what its sentence says, in rows and dollars."""
 
 import re
-from collections.abc import Iterator
-from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -10,32 +8,14 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.clouds.clock import Clock
 from tests.clouds.prime.account import TEAM_ID
 from tests.clouds.prime.renter import Renter
 from tests.clouds.prime.world import DELETING_S
-from tests.clouds.serve import Cloud, cloud
+from tests.clouds.serve import Cloud
 from tests.clouds.stub import StubBoxes
 from tests.clouds.world import BOOT_S
 
-START = datetime(2026, 11, 21, 12, 20, tzinfo=UTC)
 USD = Decimal("8.76")  # per hour, 4xH100 at datacrunch
-
-
-@pytest.fixture
-def boxes() -> StubBoxes:
-    return StubBoxes()
-
-
-@pytest.fixture
-def prime(boxes: StubBoxes) -> Iterator[Cloud]:
-    with cloud("prime", boxes=boxes, clock=Clock(START, rate=0)) as running:
-        yield running
-
-
-@pytest.fixture
-def renter(prime: Cloud) -> Renter:
-    return Renter(prime)
 
 
 def spent(prime: Cloud, seconds: float) -> Decimal:

@@ -1,7 +1,5 @@
 """The emulated Vast.ai answers as facts and its official clients say, and bills to the cent."""
 
-from collections.abc import Iterator
-from datetime import UTC, datetime
 from decimal import Decimal
 
 import httpx
@@ -11,32 +9,14 @@ from tests.clouds.clock import Clock
 from tests.clouds.serve import Cloud, cloud
 from tests.clouds.stub import StubBoxes
 from tests.clouds.vast.machines import MONTH_H
-from tests.clouds.vast.renter import Renter
+from tests.clouds.vast.renter import START, Renter
 from tests.clouds.world import BOOT_S
 
-START = datetime(2026, 11, 21, 12, 20, tzinfo=UTC)
 DISK_USD = Decimal("0.15") * 200 / MONTH_H  # per hour, 200 GB
 STOPPED_USD = Decimal("0.20") * 200 / MONTH_H
 GPU_USD = Decimal("6.02")  # the cheapest four that the tests' filters let through
 HOUR = Decimal(3600)
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIH renter@example.org"
-
-
-@pytest.fixture
-def boxes() -> StubBoxes:
-    return StubBoxes()
-
-
-@pytest.fixture
-def vast(boxes: StubBoxes) -> Iterator[Cloud]:
-    """Its clock stands still, so that every bill is exact."""
-    with cloud("vast", boxes=boxes, clock=Clock(START, rate=0)) as running:
-        yield running
-
-
-@pytest.fixture
-def renter(vast: Cloud) -> Renter:
-    return Renter(vast)
 
 
 def test_numbers_typed_as_text_are_compared_as_numbers(renter: Renter) -> None:

@@ -1,7 +1,5 @@
 """The emulated Prime Intellect answers as its official client expects, and bills to the cent."""
 
-from collections.abc import Iterator
-from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -10,33 +8,15 @@ import pytest
 
 from tests.clouds.clock import Clock
 from tests.clouds.prime.account import TEAM_ID
-from tests.clouds.prime.renter import Renter
+from tests.clouds.prime.renter import START, Renter
 from tests.clouds.prime.world import DELETING_S
 from tests.clouds.serve import Cloud, cloud
 from tests.clouds.stub import StubBoxes
 from tests.clouds.world import BOOT_S
 
-START = datetime(2026, 11, 21, 12, 20, tzinfo=UTC)
 USD = Decimal("8.76")  # 4xH100 at datacrunch
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIH renter@example.org"
 BILLED_BOOT_S = Decimal(str(BOOT_S)) * 2 / 3  # PROVISIONING is free, PENDING is not
-
-
-@pytest.fixture
-def boxes() -> StubBoxes:
-    return StubBoxes()
-
-
-@pytest.fixture
-def prime(boxes: StubBoxes) -> Iterator[Cloud]:
-    """Its clock stands still, so that every bill is exact."""
-    with cloud("prime", boxes=boxes, clock=Clock(START, rate=0)) as running:
-        yield running
-
-
-@pytest.fixture
-def renter(prime: Cloud) -> Renter:
-    return Renter(prime)
 
 
 def test_availability_is_filtered_and_paged_from_1(renter: Renter) -> None:
