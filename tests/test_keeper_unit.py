@@ -59,8 +59,7 @@ print(json.dumps({"before": before, "first": first, "second": second, "text": te
 
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    if os.getuid() != 0:
-        pytest.skip("namespaces for a systemd of its own need root")
+    assert os.getuid() == 0, "namespaces for a systemd of its own need root: -m 'not box'"
     home, name = Home(tmp_path_factory.mktemp("unit")), f"keeper{os.getpid()}"
     namespaces = ("unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child=KILL")
     command = [*namespaces, "sh", "-c", INSIDE, "sh", str(SYSTEMD), name]
@@ -82,26 +81,31 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
         remove(name)
 
 
+@pytest.mark.box
 def test_it_takes_over_from_the_keeper_that_ran(story: dict[str, Any]) -> None:
     assert story["first"]["installed"]
     assert story["first"]["pid"] not in (None, story["before"])
 
 
+@pytest.mark.box
 def test_a_keeper_that_is_killed_or_stopped_is_started_again(story: dict[str, Any]) -> None:
     assert story["second"] not in (None, story["first"]["pid"])
     assert story["again"]["pid"] not in (None, story["second"])
 
 
+@pytest.mark.box
 def test_no_key_is_in_the_unit_and_the_one_that_is_missing_is_said(story: dict[str, Any]) -> None:
     assert "hunter2" not in story["text"]
     assert story["first"]["keys_in_shell_only"] == ["vast"]
     assert "GPURUN_MIN_GUARDS" in story["first"]["settings_in_shell_only"]
 
 
+@pytest.mark.box
 def test_lingering_is_seen(story: dict[str, Any]) -> None:
     assert (story["first"]["lingers"], story["again"]["lingers"]) == (False, True)
 
 
+@pytest.mark.box
 def test_uninstalled_nothing_is_left_and_nothing_runs(story: dict[str, Any]) -> None:
     assert story["removed"] == {"removed": story["first"]["unit"], "pid": None}
     assert (story["after"], story["left"]) == (None, False)

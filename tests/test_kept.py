@@ -22,15 +22,15 @@ def home(tmp_path: Path) -> Iterator[Home]:
     home.close()
 
 
-def kept(home: Home, minutes: float, **parts: object) -> str:
+def kept(home: Home, minutes: float, run_minutes: float = 5) -> str:
     """A run that has failed, and is kept."""
-    run = home.up(recipe(home, minutes, **parts))
+    run = home.up(recipe(home, minutes, run_minutes))
     home.until(lambda: home.document(run)["kept_until"] is not None, 90)
     return run
 
 
-def recipe(home: Home, minutes: float, **parts: object) -> Path:
-    path = home.recipe(**({"train": FAILS} | parts))  # type: ignore[arg-type]
+def recipe(home: Home, minutes: float, run_minutes: float = 5, train: str = FAILS) -> Path:
+    path = home.recipe(train=train, run_minutes=run_minutes)
     text = path.read_text().replace("budget:\n", f"budget:\n  keep_on_failure_minutes: {minutes}\n")
     path.write_text(text)
     return path

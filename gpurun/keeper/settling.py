@@ -73,7 +73,7 @@ class Settling:
             for name in due.keys() - self._asking:
                 self._asking.add(name)
                 self._pool.submit(self._ask, name, due[name])
-        except Exception:
+        except Exception:  # the keeper lives; it looks again
             log.exception("looking for what is not settled failed")
         finally:
             self._looking = False
@@ -122,7 +122,7 @@ class Settling:
         except GpurunError as error:
             self._asked_s[bill.label] = now_s
             log.error("what %s has cost is not known: %s", bill.label, error)
-        except Exception:
+        except Exception:  # one bill that cannot be read keeps no other from being settled
             self._asked_s[bill.label] = now_s
             log.exception("asking what %s has cost failed", bill.label)
 

@@ -111,7 +111,10 @@ class Timer:
 
 def _timers(played: Played, label: str) -> list[Timer]:
     query = f"select seq, kind, state, fires_boot_s, ends_boot_s from timers where label='{label}'"
-    found = [Timer(*row) for row in rows(played.home.places.database, query)]  # type: ignore[arg-type]
+    found = [
+        Timer(int(seq), str(kind), str(state), float(fires_s), float(ends_s))
+        for seq, kind, state, fires_s, ends_s in rows(played.home.places.database, query)
+    ]
     return sorted((one for one in found if one.state != "arming"), key=lambda one: one.seq)
 
 

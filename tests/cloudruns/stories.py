@@ -18,8 +18,7 @@ class Story:
     """A fault, how a run meets it, and what that comes to: state, exit code, boxes made.
 
     Whatever it is, nothing may leak.  Where there are two clouds, it is told at the first of them,
-    and at the other for the table alone, unless at `each`.  `wrong` says what happens instead, as
-    long as it does.
+    and at the other for the table alone, unless at `each`.
     """
 
     fault: str
@@ -27,7 +26,6 @@ class Story:
     tell: Callable[[Scene], object]
     ends: tuple[str, int, int] = ("done", 0, 1)
     each: bool = False
-    wrong: str = ""
 
     def usually(self, provider: str) -> bool:
         return self.each or provider == self.providers[0]

@@ -17,12 +17,7 @@ STORIES = (*buying.STORIES, *training.STORIES, *ending.STORIES)
 @pytest.mark.parametrize(
     ("provider", "story"),
     [
-        pytest.param(
-            provider,
-            story,
-            id=f"{provider}: {story.fault}",
-            marks=[pytest.mark.xfail(reason=story.wrong)] if story.wrong else [],
-        )
+        pytest.param(provider, story, id=f"{provider}: {story.fault}")
         for story in STORIES
         for provider in story.providers
     ],
