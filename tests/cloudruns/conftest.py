@@ -12,11 +12,11 @@ HERE = Path(__file__).parent
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--fault-table", action="store_true", help="every fault at each cloud")
+    parser.addoption(table.TABLE.option, action="store_true", help="every fault at each cloud")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not config.getoption("fault_table", False):
+    if not config.getoption(table.TABLE.option, False):
         left = [item for item in items if (told := _story(item)) and not told[1].usually(told[0])]
         config.hook.pytest_deselected(items=left)
         items[:] = [item for item in items if item not in left]
@@ -26,17 +26,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if not terminalreporter.config.getoption("fault_table", False):
-        return
-    reports = [one for found in terminalreporter.stats.values() for one in found]
-    rows = [
-        row
-        for report in reports
-        if getattr(report, "when", "") == "call"
-        for row in table.kept(report.user_properties)
-    ]
-    terminalreporter.section("faults x clouds")
-    terminalreporter.write(table.text(rows))
+    table.TABLE.print(terminalreporter, table.Row)
 
 
 @pytest.fixture(scope="session")

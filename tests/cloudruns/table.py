@@ -3,15 +3,13 @@
 python -m pytest tests/cloudruns --fault-table
 """
 
-from collections.abc import Iterable
-from dataclasses import asdict, astuple, dataclass, fields
+from dataclasses import asdict, dataclass
 from decimal import Decimal
-from typing import Any
 
 from tests.cloudruns.scene import Outcome
+from tests.tables import Table
 
-NAME = "fault of a cloud"
-SAID_CHARS = 90
+TABLE = Table("--fault-table", "faults x clouds", said_chars=90)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,31 +28,12 @@ class Row:
 
 
 def row(fault: str, provider: str, outcome: Outcome) -> Row:
-    said = outcome.said.replace("|", "\\|")
     values = asdict(outcome) | {
         "leaked_usd": _usd(outcome.leaked_usd),
         "billed_usd": _usd(outcome.billed_usd),
-        "said": said if len(said) <= SAID_CHARS else f"{said[: SAID_CHARS - 1]}…",
+        "said": TABLE.short(outcome.said),
     }
     return Row(fault, provider, **values)
-
-
-def keep(properties: list[tuple[str, Any]], made: Row) -> None:
-    """It travels with the test's report, so that tests of several processes fill one table."""
-    properties.append((NAME, asdict(made)))
-
-
-def kept(properties: Iterable[tuple[str, Any]]) -> list[Row]:
-    return [Row(**value) for name, value in properties if name == NAME]
-
-
-def text(rows: Iterable[Row]) -> str:
-    """The table, in Markdown."""
-    heads = [field.name.replace("_", " ") for field in fields(Row)]
-    lines = [heads, ["---"] * len(heads)]
-    ordered = sorted(set(rows), key=lambda each: (each.fault, each.provider))
-    lines += [[str(value) for value in astuple(each)] for each in ordered]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def _usd(amount: Decimal) -> str:

@@ -26,6 +26,6 @@ def test_nothing_leaks_when(
     provider: str, story: Story, told: Told, request: pytest.FixtureRequest
 ) -> None:
     outcome = told[provider, story.fault].result()
-    table.keep(request.node.user_properties, table.row(story.fault, provider, outcome))
+    table.TABLE.keep(request.node.user_properties, table.row(story.fault, provider, outcome))
     assert (outcome.state, outcome.exit_code, outcome.boxes) == story.ends, outcome.said
     assert outcome.leaked_usd == Decimal("0.00")

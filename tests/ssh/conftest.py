@@ -15,7 +15,9 @@ Keep = Callable[[table.Row], None]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--table", action="store_true", help="print box shapes x faults at the end")
+    parser.addoption(
+        table.TABLE.option, action="store_true", help="print box shapes x faults at the end"
+    )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -25,23 +27,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if not terminalreporter.config.getoption("table", False):
-        return
-    reports = [one for found in terminalreporter.stats.values() for one in found]
-    rows = [
-        row
-        for report in reports
-        if getattr(report, "when", "") == "call"
-        for row in table.kept(report.user_properties)
-    ]
-    terminalreporter.section("box shapes x faults")
-    terminalreporter.write(table.text(rows))
+    table.TABLE.print(terminalreporter, table.Row)
 
 
 @pytest.fixture
 def keep(request: pytest.FixtureRequest) -> Keep:
     """Adds a row to the table."""
-    return table.keeping(request.node.user_properties)
+    return lambda row: table.TABLE.keep(request.node.user_properties, row)
 
 
 @pytest.fixture
