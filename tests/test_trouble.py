@@ -5,6 +5,7 @@ Whatever it is: nothing is bought with it, and everything can still be ended.
 
 import os
 import shutil
+import signal
 import sqlite3
 import subprocess
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from gpurun import keeper
+from gpurun.locks import holder
 from gpurun.store.armed import armed
 from gpurun.store.database import backup
 from tests.homes import GPURUN, WAITS, Home
@@ -165,6 +167,23 @@ def test_a_journal_of_another_machine_ends_nothing_by_itself(home: Home, running
     assert done.returncode == 0, done.stderr
     assert "another machine" in done.stderr
     home.until(lambda: home.box_processes() == [], 30)
+
+
+def test_a_run_of_another_machine_is_not_resumed(home: Home, running: str) -> None:
+    """Its own driver may live there: two would act on one box."""
+    driver = holder(home.places.run_lock(running))
+    assert driver is not None
+    home.kill_keeper()
+    os.kill(driver, signal.SIGKILL)
+    home.until(lambda: holder(home.places.run_lock(running)) is None, 10)
+    with sqlite3.connect(home.places.database) as raw:
+        raw.execute("UPDATE owner SET machine = 'elsewhere'")
+    raw.close()
+    refused = home.run("resume", running)
+    assert refused.returncode == 2
+    assert "another machine" in refused.stderr
+    assert holder(home.places.run_lock(running)) is None
+    assert home.box_processes() != []
 
 
 def test_a_clock_before_the_last_entry_buys_nothing_and_still_kills(

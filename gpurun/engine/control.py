@@ -29,7 +29,7 @@ from gpurun.reaper import pursue
 from gpurun.settings import Settings
 from gpurun.signals import TOLD
 from gpurun.store import Journal, StoreError
-from gpurun.store.owner import random_id
+from gpurun.store.owner import machine_hash, random_id
 from gpurun.timers import entry_of, evidence_of
 from gpurun.trust import may_buy, require_trust
 from gpurun.wiring import provisioner
@@ -83,7 +83,10 @@ def begin(plan: Plan, settings: Settings) -> str:
 def resume(run_id: str, settings: Settings) -> None:
     """Start a driver for a run that has lost its own; it goes on from the journal."""
     places = Places(settings.state_dir)
-    run = Journal(places.database, SystemClock()).runs.get(run_id)
+    journal = Journal(places.database, SystemClock())
+    run = journal.runs.get(run_id)
+    if journal.owner.ensure()[1] != machine_hash():  # there its own driver may be at work
+        raise UsageError(f"run {run_id} is not resumed: {journal.owner.trouble()}.")
     if run.state in FINISHED:
         raise UsageError(
             f"run {run_id} is {run.state} and its box is gone. To run it again: "
