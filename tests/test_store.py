@@ -126,6 +126,18 @@ def test_a_deadline_seen_too_late_is_moved_once(journal: Journal, clock: FakeClo
     assert in_force(journal)[0].ends_at == moved
 
 
+def test_a_deadline_missed_by_seconds_is_not_moved_by_minutes(
+    journal: Journal, clock: FakeClock
+) -> None:
+    rented(journal, clock)
+    [timer] = in_force(journal)
+    clock.advance((timer.ends_at - clock.now()).total_seconds() + 4)
+    journal.endings.end_run("run00001", Ending.DEADLINE, "x", 10**6, late_collect_s=120)
+    missed = clock.now() - timer.fires_at
+    assert in_force(journal)[0].ends_at == clock.now() + min(missed, timedelta(seconds=120))
+    assert missed < timedelta(seconds=120)
+
+
 def test_no_collect_hurries_a_run_that_is_already_ending(
     journal: Journal, clock: FakeClock
 ) -> None:

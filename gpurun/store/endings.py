@@ -12,7 +12,7 @@ from gpurun.store.database import Database
 from gpurun.store.rows import timer_of
 from gpurun.store.tables import EventRow, InstanceRow, RunRow, TimerRow
 from gpurun.store.timers import add_timer, in_force
-from gpurun.timers import ends_in_s, timer_for
+from gpurun.timers import ends_in_s, fires_in_s, timer_for
 
 
 class Endings:
@@ -27,7 +27,8 @@ class Endings:
 
         The new deadline is min(old E, now + grace).  One exception, once: an E that had already
         passed when first seen (everything slept) becomes now + `late_collect_s`, so that the
-        newest checkpoint can be fetched.
+        newest checkpoint can be fetched; never more than was missed since `fires_at`, for who was
+        away for seconds slept through no collection.
         """
         with self._database.write() as session:
             return self._end_run(session, run_id, ending, reason, grace_s, late_collect_s)
@@ -115,7 +116,8 @@ class Endings:
             return None
         left_s = ends_in_s(timer_of(old), self._clock)
         if first and left_s <= 0 and late_collect_s:
-            return self._replace(session, old, late_collect_s)
+            missed_s = -fires_in_s(timer_of(old), self._clock)
+            return self._replace(session, old, min(late_collect_s, missed_s))
         return self._replace(session, old, min(left_s, grace_s)) if first else timer_of(old)
 
     def _replace(self, session: Session, old: TimerRow, left_s: float) -> Timer:
