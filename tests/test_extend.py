@@ -1,6 +1,7 @@
 """`extend`: what it shows, what it moves, and all that it refuses."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,11 +28,13 @@ def test_a_run_is_extended_within_its_money_and_the_caps_on_every_guard(home: Ho
     assert "--yes" in home.run("extend", run, "10m").stderr
     refused = home.run("extend", run, "9h", "--yes")
     assert refused.returncode == 3
-    assert "it can be extended 1" in refused.stderr  # for a hundred and some minutes
+    most = re.search(rf"budget.max_usd \$10.00: .*`gpurun extend {run} (1\d\dm)`", refused.stderr)
+    assert most is not None, refused.stderr  # a hundred and some minutes
     home.config.write_text("max_usd_per_day = 3\n")
     refused = home.run("extend", run, "60m", "--yes")
     assert refused.returncode == 3
-    assert "and the caps of the settings" in refused.stderr
+    assert "left of max_usd_per_day $3.00: nothing was changed" in refused.stderr
+    assert "Or raise max_usd_per_day in the settings." in refused.stderr
     assert home.document(run)["timer"]["seq"] == before["seq"]
     done = home.run("extend", run, "10m", "--yes", "--json")
     assert done.returncode == 0, done.stderr
@@ -42,6 +45,10 @@ def test_a_run_is_extended_within_its_money_and_the_caps_on_every_guard(home: Ho
     timer = said["run"]["timer"]
     assert timer["seq"] > before["seq"]
     assert {guard["seq"] for guard in home.document(run)["guards"]} == {timer["seq"]}
+    home.config.write_text("")
+    assert home.run("extend", run, most[1], "--yes").returncode == 3  # ten of them are taken
+    less = f"{int(most[1][:-1]) - 10}m"
+    assert home.run("extend", run, less, "--yes").returncode == 0
     assert home.run("kill", run, "--yes", "--no-collect").returncode == 0
     late = home.run("extend", run, "10m", "--yes")
     assert late.returncode == 2

@@ -1,5 +1,6 @@
 """EXTEND (protocol 3): the timer of a live run moved later, on every guard, within its money."""
 
+import math
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -9,6 +10,7 @@ from gpurun.clock import after
 from gpurun.engine.arm import arming, left_usd
 from gpurun.engine.context import Context
 from gpurun.engine.guarding import Others, last_words
+from gpurun.engine.limits import OF_RUN, period_caps, tightest_of
 from gpurun.errors import BudgetError, ProviderError, UsageError
 from gpurun.model import Attempt, Timer
 from gpurun.timers import ends_in_s, fires_in_s, timer_for
@@ -41,12 +43,7 @@ def extension(ctx: Context, attempt: Attempt, seconds: float) -> Extension:
     left = max(left_usd(ctx, attempt), Decimal(0))
     if needs > left:
         spare_s = seconds - float((needs - left) / attempt.usd_per_hour * 3600)
-        most = f"{spare_s / 60:.0f}m at most" if spare_s >= 60 else "by nothing more"
-        raise BudgetError(
-            f"run {ctx.run.id} would need ${needs:.2f} from now on, and ${left:.2f} are "
-            f"left of budget.max_usd ${ctx.budget.max_usd:.2f} and the caps of the settings: it "
-            f"can be extended {most}. Nothing was changed."
-        )
+        raise _too_dear(ctx, attempt, needs, spare_s)
     spent = ctx.journal.ledger.committed_usd(ctx.run.id, but_label=attempt.label)
     return Extension(fires_at, ends_at, spent + needs, ctx.budget.max_usd)
 
@@ -95,6 +92,22 @@ def _old(ctx: Context, attempt: Attempt) -> Timer:
         what = "has failed" if old is not None and old.kind == "keep" else "is ending"
         raise UsageError(f"run {ctx.run.id} {what}: it cannot be extended")
     return old
+
+
+def _too_dear(ctx: Context, attempt: Attempt, needs_usd: Decimal, spare_s: float) -> BudgetError:
+    """Which cap it is, and how much longer the run may be with it."""
+    ledger, run = ctx.journal.ledger, ctx.run.id
+    caps = period_caps(ctx.settings, ctx.cloud.name, ctx.clock.now())
+    rooms = ledger.rooms(caps, but_label=attempt.label)
+    of_run = ctx.budget.max_usd - ledger.committed_usd(run, but_label=attempt.label)
+    tight = tightest_of(ctx.budget, max(of_run, Decimal(0)), rooms)
+    minutes = math.floor(spare_s / 60)
+    less = f"At most: `gpurun extend {run} {minutes}m`." if minutes > 0 else "No minute is left."
+    more = f" Or raise {tight.name} in the settings." if tight.name != OF_RUN else ""
+    return BudgetError(
+        f"run {run} would need ${needs_usd:.2f} from now on, and ${tight.left_usd:.2f} are left of "
+        f"{tight.name} ${tight.usd:.2f}: nothing was changed. {less}{more}"
+    )
 
 
 def _may_still_fire(ctx: Context, label: str) -> bool:

@@ -3,6 +3,7 @@
 Days and months are those of the calendar in UTC.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -19,6 +20,7 @@ from gpurun.store.ledger import Caps
 from gpurun.store.periods import PeriodCap, Room, over_period, over_rate
 
 ZERO = Decimal(0)
+OF_RUN = "budget.max_usd"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +80,13 @@ def tightest(
     for room in rooms:
         if ceiling_usd > room.left_usd:
             raise over_period(room, ceiling_usd)
-    found = [Tightest(room.cap.name, room.cap.usd, room.left_usd) for room in rooms]
-    run = Tightest("budget.max_usd", budget.max_usd, budget.max_usd)
+    return tightest_of(budget, budget.max_usd, rooms)
+
+
+def tightest_of(budget: Budget, left_usd: Decimal, rooms: Sequence[Room]) -> Tightest:
+    """Of a run, of whose own money so much is left, and of what the caps of all let through."""
+    run = Tightest(OF_RUN, budget.max_usd, left_usd)
+    found = (Tightest(room.cap.name, room.cap.usd, room.left_usd) for room in rooms)
     return min([run, *found], key=lambda each: each.left_usd)
 
 
