@@ -158,6 +158,26 @@ def test_a_cap_of_a_provider_counts_that_provider_alone(journal: Journal, clock:
     assert left(journal, today(clock, "10", "vast")) == 10
 
 
+def test_all_boxes_together_cost_no_more_an_hour_than_their_cap(
+    journal: Journal, clock: FakeClock
+) -> None:
+    def rent(run_id: str, cap: str) -> Story:
+        story = Story(journal, clock, run_id).begun()  # $3.60 an hour
+        caps = Caps(Decimal(1000), Decimal(cap), story.usd_per_hour)
+        timer = story.timer(1, 60)
+        journal.attempts.intend(story.attempt(), timer, [], Decimal(1), caps, story.epoch)
+        return story
+
+    first = rent("run00001", "7.20")
+    with pytest.raises(OverCap, match=r"would cost \$7\.20/h; max_concurrent_usd_per_hour is"):
+        rent("run00002", "7.19")
+    rent("run00003", "7.20")
+    with pytest.raises(OverCap):
+        rent("run00004", "7.20")
+    journal.attempts.refused(first.label, "sold out")
+    rent("run00005", "7.20")
+
+
 def test_a_refused_offer_costs_no_cap(journal: Journal, clock: FakeClock) -> None:
     cap = today(clock, "10")
     story = reserved(journal, clock, "run00001", "6", cap, beside="1")

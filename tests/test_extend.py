@@ -3,11 +3,32 @@
 import json
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
+from gpurun import web
+from gpurun.blackbox import BlackBox
+from gpurun.engine import extending
+from gpurun.engine.context import Context
+from gpurun.engine.guarding import Others
+from gpurun.errors import ProviderError, UsageError
+from gpurun.guards import at_provider
+from gpurun.model import Attempt, Need, Order
+from gpurun.recipe import load
+from gpurun.settings import Settings
+from provisioners.vast import Vast
+from tests.clouds.clock import Clock
+from tests.clouds.serve import Cloud, cloud
+from tests.clouds.stub import StubBoxes
+from tests.clouds.vast.world import VastWorld
+from tests.fakecloud import FakeClock
 from tests.homes import WAITS, Home
+from tests.stories import Story, journal_at
+
+START = datetime(2026, 11, 21, 12, 20, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -53,3 +74,87 @@ def test_a_run_is_extended_within_its_money_and_the_caps_on_every_guard(home: Ho
     late = home.run("extend", run, "10m", "--yes")
     assert late.returncode == 2
     assert "it is killed" in late.stderr
+
+
+class AtVast:
+    """A run that is set up on a box until 12:51; Vast's own timer for it is at 13:00."""
+
+    def __init__(self, market: Cloud, home: Home) -> None:
+        self.market = market
+        self.clock = FakeClock(START)
+        vast = Vast(web.client("vast", market.url, market.api_key, (), self.clock), self.clock)
+        journal = journal_at(home.places.root, self.clock)
+        self.story = Story(journal, self.clock, provider="vast").rented(minutes=30)
+        offer = next(iter(vast.offers(Need("H100", 4, 100))))
+        order = Order(offer, Need("H100", 4, 100), self.story.label, START, START, Decimal(10))
+        journal.attempts.made(self.story.label, vast.create(order).instance_id, "answer")
+        market.advance(1)
+        self.ctx = Context(
+            home.places,
+            Settings(),
+            self.clock,
+            journal,
+            BlackBox(home.places.blackbox, *journal.owner.ensure()),
+            journal.runs.get(self.story.run_id),
+            load(str(home.recipe()), provider="vast"),
+            vast,
+            self.story.epoch,
+        )
+        guard = at_provider(vast, self.attempt, journal)
+        timer = journal.timers.of(self.story.label)
+        assert guard is not None and timer is not None
+        assert guard.arm(timer) == ""
+        self.guards = Others(scheduled=guard)
+
+    @property
+    def attempt(self) -> Attempt:
+        return self.ctx.journal.attempts.get(self.story.label)
+
+    def extend(self, hours: float) -> None:
+        extending.extend(self.ctx, self.attempt, self.guards, hours * 3600)
+
+    def held(self) -> list[str]:
+        """When Vast will send its DELETE."""
+        world = self.market.world
+        assert isinstance(world, VastWorld)
+        return [f"{job.start:%H:%M}" for job in world.jobs.values()]
+
+    def ends_at(self) -> str:
+        timer = self.ctx.journal.timers.of(self.story.label)
+        assert timer is not None
+        return f"{timer.ends_at:%H:%M}"
+
+
+@pytest.fixture
+def at_vast(home: Home) -> Iterator[AtVast]:
+    with cloud("vast", boxes=StubBoxes(), clock=Clock(START, rate=0)) as market:
+        told = AtVast(market, home)
+        yield told
+        told.ctx.journal.close()
+
+
+def test_the_timer_at_the_provider_is_moved_too(at_vast: AtVast) -> None:
+    assert (at_vast.held(), at_vast.ends_at()) == (["13:00"], "12:51")
+    at_vast.extend(hours=1)
+    assert (at_vast.held(), at_vast.ends_at()) == (["14:00"], "13:51")
+
+
+def test_a_timer_that_is_not_seen_to_have_moved_is_said(at_vast: AtVast) -> None:
+    at_vast.market.fault("schedule_answer_lost", when="before")
+    with pytest.raises(ProviderError, match="the timer at vast may still end it sooner"):
+        at_vast.extend(hours=1)
+    assert at_vast.ends_at() == "13:51"
+
+
+def test_a_provider_whose_timer_cannot_be_read_changes_nothing(at_vast: AtVast) -> None:
+    at_vast.market.fault("server_error", endpoint="schedules")
+    with pytest.raises(ProviderError, match=r"cannot be read now: nothing .*; try again"):
+        at_vast.extend(hours=1)
+    assert (at_vast.held(), at_vast.ends_at()) == (["13:00"], "12:51")
+
+
+def test_a_provider_that_is_about_to_end_the_box_is_not_overtaken(at_vast: AtVast) -> None:
+    at_vast.clock.advance(38 * 60)
+    with pytest.raises(UsageError, match="fires at 13:00 UTC, too soon"):
+        at_vast.extend(hours=1)
+    assert (at_vast.held(), at_vast.ends_at()) == (["13:00"], "12:51")

@@ -1,5 +1,6 @@
 """The deadline follows the money: dearer boxes end sooner, never later; marks are written once."""
 
+import re
 from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
@@ -11,6 +12,7 @@ from hypothesis import settings as effort
 from hypothesis import strategies as st
 from sqlmodel import col, select
 
+from gpurun import glance, show
 from gpurun.blackbox import BlackBox
 from gpurun.budget import ceiling_usd, cost, run_timer
 from gpurun.clock import Deadline
@@ -234,3 +236,14 @@ def test_half_four_fifths_and_nearly_all_of_the_money_are_an_event_each_once(
         journal.ledger.book(story.label, "train")
         assert len(events(journal, *marks)) == known
     assert events(journal, "50%") == ["$6.84 of budget.max_usd $13.00 are spent"]
+
+
+@pytest.mark.parametrize(("hours", "passed"), [(1.7, None), (1.85, 50), (2.95, 80), (3.5, 95)])
+def test_status_says_which_part_of_its_money_a_run_has_spent(
+    tmp_path: Path, journal: Journal, clock: FakeClock, hours: float, passed: int | None
+) -> None:
+    story = training(journal, clock, run_minutes=240)
+    clock.advance(hours * 3600)
+    text = show.status_text(glance.status(tmp_path, clock.now()), show.Look())
+    said = re.findall(rf"{story.run_id}: (\d+) % of its money is spent, \$[\d.]+ of \$13", text)
+    assert said == ([] if passed is None else [str(passed)])

@@ -12,6 +12,7 @@ from gpurun.engine.context import Context
 from gpurun.engine.guarding import Others, last_words
 from gpurun.engine.limits import OF_RUN, period_caps, tightest_of
 from gpurun.errors import BudgetError, ProviderError, UsageError
+from gpurun.guards import AtProvider
 from gpurun.model import Attempt, Timer
 from gpurun.timers import ends_in_s, fires_in_s, timer_for
 
@@ -55,12 +56,8 @@ def extend(ctx: Context, attempt: Attempt, guards: Others, seconds: float) -> Ex
     """
     timers, old = ctx.journal.timers, _old(ctx, attempt)
     wanted = extension(ctx, attempt, seconds)
-    now = ctx.clock.now()
-    if guards.scheduled and (near := guards.scheduled.fires_too_soon(old, now)):
-        raise UsageError(
-            f"run {ctx.run.id}: the timer at {ctx.cloud.name} fires at {near:%H:%M} UTC, too soon "
-            "to be moved surely; nothing was changed"
-        )
+    if guards.scheduled is not None:
+        _refuse_too_late(ctx, guards.scheduled, old)
     seq = timers.last_seq(attempt.label) + 1
     timer = timer_for(attempt.label, seq, old.kind, wanted.fires_at, wanted.ends_at, ctx.clock)
     arming(ctx, attempt, timer)
@@ -92,6 +89,22 @@ def _old(ctx: Context, attempt: Attempt) -> Timer:
         what = "has failed" if old is not None and old.kind == "keep" else "is ending"
         raise UsageError(f"run {ctx.run.id} {what}: it cannot be extended")
     return old
+
+
+def _refuse_too_late(ctx: Context, scheduled: AtProvider, old: Timer) -> None:
+    """F27: just before it fires it can no longer be moved surely."""
+    try:
+        near = scheduled.fires_too_soon(old, ctx.clock.now())
+    except ProviderError as error:
+        raise ProviderError(
+            f"run {ctx.run.id}: its timer at {ctx.cloud.name} cannot be read now: nothing was "
+            f"changed; try again. {error}"
+        ) from error
+    if near is not None:
+        raise UsageError(
+            f"run {ctx.run.id}: the timer at {ctx.cloud.name} fires at {near:%H:%M} UTC, too soon "
+            "to be moved surely; nothing was changed"
+        )
 
 
 def _too_dear(ctx: Context, attempt: Attempt, needs_usd: Decimal, spare_s: float) -> BudgetError:
