@@ -17,11 +17,13 @@ from hypothesis import strategies as st
 from gpurun import glance, show
 from gpurun.cli.app import run as command
 from gpurun.cli.moment import ago
+from gpurun.engine import kept
 from gpurun.errors import UsageError
 from gpurun.glance import money
 from gpurun.glance.reader import Reader
 from gpurun.glance.rows import gather
 from gpurun.model import Ending, RunState
+from gpurun.phases import ORDER
 from gpurun.places import Places
 from tests.fakecloud import FakeClock
 from tests.stories import Story, journal_at
@@ -248,6 +250,18 @@ def test_the_text_and_the_csv_say_the_same(tmp_path: Path, clock: FakeClock, sto
         figures = (row["runs"], row["usd"], row["wasted_usd"], row["wasted_share"])
         assert figures == ("1", "1.00", "0.10", "0.1")
         assert (row["boot_usd"], row["train_usd"], row["other_usd"]) == ("0.10", "0.90", "0.00")
+
+
+def test_every_phase_that_is_booked_has_a_column(
+    tmp_path: Path, clock: FakeClock, story: Story
+) -> None:
+    story.rented(minutes=60)
+    names = [*ORDER, kept.PHASE]
+    lived(story, clock, **dict.fromkeys(names, 36.0))
+    story.gone()
+    row = next(csv.DictReader(io.StringIO(show.since_csv(since(tmp_path, clock)))))
+    assert Decimal(row["usd"]) > 0 == Decimal(row["other_usd"])
+    assert all(Decimal(row[f"{name}_usd"]) > 0 for name in names), row
 
 
 def test_no_name_becomes_a_formula_of_a_spreadsheet(

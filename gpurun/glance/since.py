@@ -17,7 +17,7 @@ from gpurun.glance.rows import Parts, instant, iso
 
 ZERO = Decimal(0)
 PHASES = (
-    "rent", "boot", "accept", "ship", "setup", "data", "verify", "arm", "train", "idle",
+    "rent", "boot", "accept", "ship", "setup", "data", "verify", "arm", "train", "idle", "keep",
     "collect", "destroy", "tail", "traffic", "settle",
 )  # fmt: skip
 BY = ("recipe", "provider", "gpu")

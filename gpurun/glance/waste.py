@@ -1,9 +1,9 @@
 """What of a run's money was wasted.
 
 Wasted is all that was paid but for the setup, data, training and collecting of a box that took a
-step: so the waiting for boxes and their checks (rent, boot, accept), boxes that ended before their
-first step, the time in which a training stood still or its GPUs were idle before its end, and the
-ends of boxes (destroy, tail).
+step, and for the look at it that was asked for (keep): so the waiting for boxes and their checks
+(rent, boot, accept), boxes that ended before their first step, the time in which a training stood
+still or its GPUs were idle before its end, and the ends of boxes (destroy, tail).
 """
 
 from collections.abc import Mapping
