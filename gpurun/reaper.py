@@ -4,7 +4,9 @@ No sleep, no clock of its own, and no writable journal: whoever calls decides wh
 due and where the evidence is kept (protocol I8).
 """
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
 
 from gpurun.atonce import ask_each
 from gpurun.clock import Clock
@@ -17,23 +19,70 @@ from gpurun.provider import Provisioner
 LOOK_S = 1.0  # before a DELETE, whether the id is still ours: no longer than this
 
 
+@runtime_checkable
+class EndsMany(Protocol):
+    """A provider that ends many boxes by one request."""
+
+    def destroy_many(self, instance_ids: Sequence[str]) -> None:
+        """As `destroy`, for each of them: returning means that every one is acknowledged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holdings:
+    """One COMPLETE list, for as many proofs as it may serve; `began_s` is before it was asked."""
+
+    account: str
+    began_s: float
+    rows: Sequence[Instance]
+
+
 def pursue(evidence: Evidence, cloud: Provisioner, clock: Clock) -> tuple[Evidence, Verdict]:
-    """One round: ask for the end unless that is acknowledged, then look.
+    """One round for one box: ask for the end unless that is acknowledged, then look.
 
     Every answer counts only under the account that was asked about it.  ProviderError: the
     provider could not be asked; the evidence from before still stands.
     """
+    evidence = ask(evidence, cloud, clock)
+    return look(evidence, holdings(cloud, clock), cloud, clock)
+
+
+def ask(evidence: Evidence, cloud: Provisioner, clock: Clock) -> Evidence:
+    """Ask for the end, unless that is acknowledged or the id is not its own."""
+    if evidence.acked_s is not None or evidence.instance_id is None:
+        return evidence
+    _require(evidence, cloud, cloud.account())
+    if not _is_there(evidence, evidence.instance_id, cloud, clock):
+        return evidence
+    cloud.destroy(evidence.instance_id)
+    return evidence.acknowledged(clock.boot_s())
+
+
+def ask_for_many(many: Sequence[Evidence], cloud: Provisioner, clock: Clock) -> list[Evidence]:
+    """One request for all of them, each known to be its own; as they were where none can be made.
+
+    ProviderError: nothing is known of any of them.
+    """
     account = cloud.account()
-    if account != evidence.account:
-        raise ProviderError(
-            f"{cloud.name} answers for account {account}, {evidence.label} was bought by "
-            f"{evidence.account}: use the key of that account, then `gpurun kill` again"
-        )
-    if evidence.acked_s is None and _is_there(evidence, cloud, clock):
-        assert evidence.instance_id is not None
-        cloud.destroy(evidence.instance_id)
-        evidence = evidence.acknowledged(clock.boot_s())
-    evidence, row = _look(evidence, cloud, clock, account)
+    ids = [each.instance_id for each in many if each.account == account and each.instance_id]
+    if not isinstance(cloud, EndsMany) or not ids:
+        return list(many)
+    cloud.destroy_many(ids)
+    at_s, asked = clock.boot_s(), set(ids)
+    return [each.acknowledged(at_s) if each.instance_id in asked else each for each in many]
+
+
+def holdings(cloud: Provisioner, clock: Clock) -> Holdings:
+    """A complete list, under the account that answers now."""
+    account, began_s = cloud.account(), clock.boot_s()
+    return Holdings(account, began_s, cloud.instances())
+
+
+def look(
+    evidence: Evidence, held: Holdings, cloud: Provisioner, clock: Clock
+) -> tuple[Evidence, Verdict]:
+    """What a list that began after the DELETE was acknowledged, and the row by id, come to."""
+    _require(evidence, cloud, held.account)
+    evidence, row = _compare(evidence, held, cloud, clock)
     if row is not None:
         # The word of a DELETE is not believed: ask again.  A lost answer's id is learnt here.
         evidence = replace(evidence, instance_id=row.id, acked_s=None)
@@ -42,11 +91,16 @@ def pursue(evidence: Evidence, cloud: Provisioner, clock: Clock) -> tuple[Eviden
     return evidence, of_death(evidence, traits.proof_gap_s, unseen_span_s=traits.settle_window_s)
 
 
-def _is_there(evidence: Evidence, cloud: Provisioner, clock: Clock) -> bool:
+def _require(evidence: Evidence, cloud: Provisioner, account: str) -> None:
+    if account != evidence.account:
+        raise ProviderError(
+            f"{cloud.name} answers for account {account}, {evidence.label} was bought by "
+            f"{evidence.account}: use the key of that account, then `gpurun kill` again"
+        )
+
+
+def _is_there(evidence: Evidence, instance_id: str, cloud: Provisioner, clock: Clock) -> bool:
     """Whether its id is still its own; what cannot be known at once keeps no box alive."""
-    if evidence.instance_id is None:
-        return False
-    instance_id = evidence.instance_id
     try:
         [heard] = ask_each([cloud.name], lambda _name: cloud.instance(instance_id), clock, LOOK_S)
     except Exception:  # a row that an adapter cannot read: nor may that keep a box alive
@@ -54,13 +108,12 @@ def _is_there(evidence: Evidence, cloud: Provisioner, clock: Clock) -> bool:
     return heard.answer is None or evidence.is_of(heard.answer)
 
 
-def _look(
-    evidence: Evidence, cloud: Provisioner, clock: Clock, account: str
+def _compare(
+    evidence: Evidence, held: Holdings, cloud: Provisioner, clock: Clock
 ) -> tuple[Evidence, Instance | None]:
     """A complete list, and the row by id; the row that is still there, if one is."""
-    began_s = clock.boot_s()
-    rows = [row for row in cloud.instances() if evidence.is_of(row)]
-    evidence = evidence.plus(listing(account, began_s, rows))
+    rows = [row for row in held.rows if evidence.is_of(row)]
+    evidence = evidence.plus(listing(held.account, held.began_s, rows))
     if alive := [row for row in rows if row.state is not InstanceState.GONE]:
         return evidence, _oldest(alive, evidence, cloud)
     if evidence.instance_id is None:
@@ -69,7 +122,7 @@ def _look(
     found = cloud.instance(evidence.instance_id)
     if found is not None and (found.state is InstanceState.GONE or not evidence.is_of(found)):
         found = None
-    return evidence.plus(Lookup(account, began_s, found is not None)), found
+    return evidence.plus(Lookup(held.account, began_s, found is not None)), found
 
 
 def _oldest(rows: list[Instance], evidence: Evidence, cloud: Provisioner) -> Instance:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
@@ -29,8 +30,8 @@ from tests.test_store import LABEL
 class World:
     """A keeper, its journal, its cloud; `tick` also waits for the rounds that it started."""
 
-    def __init__(self, root: Path) -> None:
-        self.clock = FakeClock()
+    def __init__(self, root: Path, clock: FakeClock | None = None) -> None:
+        self.clock = clock or FakeClock()
         self.cloud = FakeCloud(self.clock)
         self.places = Places(root / "state").ensure()
         self.journal = Journal(self.places.database, self.clock)
@@ -51,18 +52,28 @@ class World:
         self.epoch = self.journal.runs.take("run00001")
 
     def rent(self, minutes: float = 10) -> None:
-        made = replace(self.story.attempt(), account_id=self.cloud.account_id)
+        self.rent_for(self.story, self.epoch, minutes)
+
+    def rent_more(self, number: int, minutes: float) -> str:
+        """For a run of its own, whose id is returned."""
+        story = Story(self.journal, self.clock, f"run1{number:04}", provider=self.cloud.name)
+        self.rent_for(story.begun(), story.epoch, minutes)
+        return story.run_id
+
+    def rent_for(self, story: Story, epoch: int, minutes: float) -> None:
+        label, attempts = story.label, self.journal.attempts
+        made = replace(story.attempt(), account_id=self.cloud.account_id)
         fires_at = self.clock.now() + timedelta(minutes=minutes)
-        timer = timer_for(LABEL, 1, "setup", fires_at, fires_at + timedelta(minutes=1), self.clock)
-        caps = Caps(Decimal(10))
-        self.journal.attempts.intend(made, timer, [("keeper", True)], Decimal(1), caps, self.epoch)
-        self.journal.attempts.sending(LABEL, self.epoch)
+        timer = timer_for(label, 1, "setup", fires_at, fires_at + timedelta(minutes=1), self.clock)
+        guards = [("keeper", True), ("fuse", True), ("provider", True)]
+        attempts.intend(made, timer, guards, Decimal(1), Caps(Decimal(10)), epoch)
+        attempts.sending(label, epoch)
         offer = Offer("fake", "1", None, 0, Decimal("3.60"), 10)
-        order = Order(offer, Need(None, 0, 10), LABEL, timer.fires_at, timer.ends_at, Decimal(10))
+        order = Order(offer, Need(None, 0, 10), label, timer.fires_at, timer.ends_at, Decimal(10))
         created = self.cloud.create(order)
-        self.journal.attempts.made(LABEL, created.instance_id, "answer")
-        self.journal.attempts.seen(LABEL, self.clock.now(), None)
-        self.blackbox.append(entry_of(self.journal.attempts.get(LABEL), timer, "seen"))
+        attempts.made(label, created.instance_id, "answer")
+        attempts.seen(label, self.clock.now(), None)
+        self.blackbox.append(entry_of(attempts.get(label), timer, "seen"))
 
     def tick(self, times: int = 1, apart_s: float = 1) -> None:
         for _ in range(times):
@@ -245,3 +256,34 @@ def test_a_database_restored_to_the_intent_buys_nothing_and_ends_the_box(world: 
     assert "keeper adopt" in world.journal.owner.trouble()
     world.tick(6, apart_s=61)
     assert not world.alive
+
+
+def test_many_timers_that_fire_at_once_make_no_tick_long(tmp_path: Path, told: list[int]) -> None:
+    """What is to be gone goes in that very tick; the writes for the others take several."""
+
+    class Busy(FakeClock):
+        """A machine where time passes with everything that is done."""
+
+        costs_s = 0.0
+
+        def boot_s(self) -> float:
+            self.advance(self.costs_s)
+            return super().boot_s()
+
+    world = World(tmp_path, Busy())
+    world.rent(minutes=1)
+    others = [world.rent_more(number, minutes=2) for number in range(6)]
+    locks = [hold(world.places.run_lock(run_id)) for run_id in ["run00001", *others]]
+    with ExitStack() as stack:
+        for lock in locks:
+            stack.enter_context(lock)
+        world.tick(1, apart_s=61)
+        assert len(told) == 1
+        world.clock.costs_s = 0.1
+        world.tick(1, apart_s=60)
+        assert "101" in world.cloud.destroys
+        assert 1 < len(told) < 7
+        world.clock.costs_s = 0.0
+        world.tick(1)
+        assert len(told) == 7
+    world.journal.close()

@@ -24,6 +24,11 @@ class Charge:
     timer: Timer | None  # None: known from the black box alone
     attempt: Attempt | None
 
+    @property
+    def is_ending(self) -> bool:
+        """Its timer has fired, or it was ended otherwise: nothing is left but to end it in time."""
+        return self.attempt is None or self.attempt.ending is not None
+
     def fires(self, clock: Clock) -> bool:
         if self.timer is not None:
             return fires_in_s(self.timer, clock) <= 0

@@ -13,19 +13,18 @@ from gpurun import __version__
 from gpurun.blackbox import BlackBox, Entry
 from gpurun.clock import Clock
 from gpurun.engine.late import late_collect_s
-from gpurun.guards import disarm_all
 from gpurun.keeper.charges import Charge, from_blackbox, from_journal
 from gpurun.keeper.drivers import Drivers
+from gpurun.keeper.facts import STILL_BILLING_AFTER_S, Facts
 from gpurun.keeper.lists import WATCHED_S, Lists
 from gpurun.keeper.notices import Notices
 from gpurun.keeper.obligations import Obligations
 from gpurun.keeper.rounds import Rounds
 from gpurun.keeper.settling import Settling
 from gpurun.keeper.watches import Watches
-from gpurun.model import SETTLED, AttemptState, Ending, Run
+from gpurun.model import SETTLED, AttemptState, Run
 from gpurun.outcome import conclude
 from gpurun.places import Places
-from gpurun.proof import Evidence, Verdict
 from gpurun.provider import Provisioner
 from gpurun.settings import Settings
 from gpurun.store import Journal, StoreError
@@ -43,8 +42,7 @@ NEEDS_HANDS = (
     AttemptState.SEEN,
 )
 NOT_BILLING = (*SETTLED, AttemptState.INTENT)
-STILL_BILLING_AFTER_S = 60.0
-BOOK_EVERY_S = 60.0
+WRITES_FOR_S = 0.5  # a tick is to end before the next one
 
 
 class Keeper:
@@ -64,15 +62,14 @@ class Keeper:
         self._clock = clock
         self._journal = journal
         self.blackbox = blackbox
-        self._cloud = cloud_of
         self._drivers = Drivers(places, clock)
-        self._rounds = Rounds(cloud_of, clock, self._record_round)
         self._lists = Lists(cloud_of, clock, journal, blackbox, settings)
+        self._facts = Facts(places, clock, journal, blackbox, cloud_of)
+        self._rounds = Rounds(cloud_of, clock, self._facts.of_round, self._lists.shows)
         self._settling = Settling(cloud_of, clock, journal)
         self._obligations = Obligations(cloud_of, clock, journal)
         self._watches = Watches(places, settings, clock, journal, blackbox, cloud_of, self._drivers)
         self._notices = Notices(places, settings, clock, journal)
-        self._ending_since_s: dict[str, float] = {}
         self._seen_version: int | None = None
         self._beat_s = 0.0
         self.busy = True
@@ -86,9 +83,8 @@ class Keeper:
             runs = self._unfinished()
             self.busy = bool(charges or runs)
             self._beat()
-            self._try(self._journal.timers.acknowledge)
-            for charge in charges:
-                self._alone(partial(self._serve, charge))
+            self._facts.note(self._journal.timers.acknowledge)
+            self._enforce(charges)
             self._lists.step({run.provider for run in runs})
             self._alone(self._settling.step)
             self._expire(charges)
@@ -121,7 +117,7 @@ class Keeper:
 
     def _beat(self) -> None:
         self._beat_s = self._clock.boot_s()
-        self._try(lambda: self._journal.keepers.beat(__version__))
+        self._facts.note(lambda: self._journal.keepers.beat(__version__))
         # Our own beat is no news.
         self._seen_version = None if self.busy else self._data_version()
 
@@ -171,6 +167,22 @@ class Keeper:
         except (StoreError, ValueError):
             return []
 
+    def _enforce(self, charges: list[Charge]) -> None:
+        """What must be gone first.  The writes of a thousand at once are made in several ticks."""
+        ending = [each for each in charges if each.is_ending]
+        for charge in ending:
+            self._alone(partial(self._serve, charge))
+        self._rounds.begin()
+        until_s = self._clock.boot_s() + WRITES_FOR_S
+        for charge in charges:
+            in_time = self._clock.boot_s() < until_s or charge.ends(self._clock)
+            if not charge.is_ending and in_time:
+                self._alone(partial(self._serve, charge))
+        self._rounds.begin()
+        for charge, lasts_s in self._rounds.lasting(STILL_BILLING_AFTER_S):
+            if self._clock.boot_s() < until_s:
+                self._facts.still_billing(charge, lasts_s)
+
     def _serve(self, charge: Charge) -> None:
         if charge.fires(self._clock) and self._fire(charge):
             return  # the next tick has the timer that was written just now
@@ -178,7 +190,6 @@ class Keeper:
             return  # nothing was sent
         if charge.ends(self._clock) or self._abandoned(charge):
             self._rounds.step(charge)
-            self._warn_if_slow(charge)
 
     def _abandoned(self, charge: Charge) -> bool:
         """Being destroyed, and its driver is gone."""
@@ -220,13 +231,13 @@ class Keeper:
             if attempt is None or attempt.state is not AttemptState.GHOST or not attempt.sent_at:
                 continue
             if (self._clock.now() - attempt.sent_at).total_seconds() > WATCHED_S:
-                self._try(partial(self._journal.attempts.expired, charge.label))
+                self._facts.note(partial(self._journal.attempts.expired, charge.label))
 
     def _take_over(self, run: Run) -> None:
         if not self._drivers.lost(run) or self._watches.holds(run):
             return
         if run.ending is not None and not self._needs_hands(run):
-            self._try(lambda: conclude(self._journal, run.id))
+            self._facts.note(lambda: conclude(self._journal, run.id))
             return
         self._drivers.start(run.id)
 
@@ -235,52 +246,3 @@ class Keeper:
         return any(
             attempt.state in NEEDS_HANDS for attempt in self._journal.attempts.of_run(run.id)
         )
-
-    def _record_round(self, charge: Charge, evidence: Evidence, verdict: Verdict) -> None:
-        """Facts, unfenced; when the journal cannot take them the black box still does."""
-        attempts, label = self._journal.attempts, charge.label
-        if charge.attempt is not None:
-            if charge.instance_id is None and (found := evidence.instance_id):
-                self._try(lambda: attempts.made(label, found, "list"))
-            self._try(lambda: attempts.deleting(label))
-            acked = evidence.acked_s is not None
-            self._try(lambda: attempts.evidence(label, evidence.to_json(), acked))
-        if not verdict.gone:
-            return
-        if charge.attempt is not None:
-            run_id, attempt = charge.attempt.run_id, charge.attempt
-            cloud = self._cloud(charge.provider)
-            self._try(lambda: disarm_all(cloud, attempt, self._journal, self._clock))
-            self._try(lambda: self._end_run_of(label, run_id))
-            self._try(lambda: attempts.gone(label, evidence.to_json()))
-            self._try(lambda: self._journal.ledger.book(label, "destroy"))
-            self._try(lambda: conclude(self._journal, run_id))
-        entry = self.blackbox.read().get(label)
-        if entry is not None:
-            with contextlib.suppress(OSError):
-                self.blackbox.append(entry.with_state("gone"))
-        log.info("%s: proven gone (%s)", label, verdict.why)
-
-    def _end_run_of(self, label: str, run_id: str) -> None:
-        """A box that was ended at its deadline, though nobody could write that it was due."""
-        if self._journal.attempts.get(label).ending is None:
-            self._journal.endings.end_run(run_id, Ending.DEADLINE, "its timer was due", 0.0)
-
-    def _warn_if_slow(self, charge: Charge) -> None:
-        now_s = self._clock.boot_s()
-        since_s = self._ending_since_s.setdefault(charge.label, now_s)
-        if charge.attempt is not None and now_s - since_s > STILL_BILLING_AFTER_S:
-            run_id = charge.attempt.run_id
-            why = f"{charge.label} is not proven gone after {now_s - since_s:.0f} s"
-            self._try(lambda: conclude(self._journal, run_id, unproven=why))
-
-    def _try(self, write: object) -> None:
-        """A write that may fail: the journal is not needed to end a box."""
-        try:
-            assert callable(write)
-            write()
-        except StoreError as error:
-            self._places.free_reserve(str(error))
-            log.error("%s", error)
-        except Exception:  # a damaged row, say
-            log.exception("a write failed")

@@ -28,7 +28,17 @@ LIST_EVERY_S = 30.0
 WALLET_EVERY_S = 300.0
 WATCHED_S = 86400.0  # a label that is gone, or was never seen, is looked for this long
 REMEMBERED_FOR_S = 10.0
+KNOWN_FOR_S = 120.0  # that an id is still its own, without asking for it once more
 AGAIN_AFTER_S = 5.0  # a list that failed: a driver may wait for it before it rents
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """The last complete list."""
+
+    account: str
+    began_s: float
+    by_id: dict[str, Instance]
 
 
 @dataclass(slots=True)
@@ -36,6 +46,7 @@ class _Provider:
     listed_s: float = float("-inf")
     busy: bool = False
     wallet_s: float = float("-inf")
+    seen: _Seen | None = None
     missing: dict[str, Evidence] = field(default_factory=dict)
 
 
@@ -72,6 +83,14 @@ class Lists:
                 known.busy, known.listed_s = True, self._clock.boot_s()
                 self._pool.submit(self._list, name, known)
 
+    def shows(self, name: str, evidence: Evidence) -> bool:
+        """Whether the last complete list has this box, and as what it was bought as (K4)."""
+        seen = self._providers[name].seen if name in self._providers else None
+        if seen is None or self._clock.boot_s() - seen.began_s > KNOWN_FOR_S:
+            return False
+        row = seen.by_id.get(evidence.instance_id or "")
+        return seen.account == evidence.account and row is not None and evidence.is_of(row)
+
     def _watched(self) -> set[str]:
         """Asked now and then: it reads every label that there ever was."""
         if self._clock.boot_s() - self._watched_at_s >= REMEMBERED_FOR_S:
@@ -90,6 +109,7 @@ class Lists:
             account = cloud.account()
             began_s = self._clock.boot_s()
             rows = cloud.instances()
+            known.seen = _Seen(account, began_s, {row.id: row for row in rows})
             ours = self._journal.attempts.find([row.label for row in rows])
             self._journal.keepers.listed(name, account, self._orphans(rows, account, ours))
             for row in rows:

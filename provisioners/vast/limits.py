@@ -9,6 +9,7 @@ JOBS = "/api/v0/commands/schedule_job/"
 ENDPOINTS = (
     Endpoint("PUT", r"/api/v0/asks/\d+/", interval_s=4.5),
     Endpoint("DELETE", ONE, interval_s=3.0, repeat=True),
+    Endpoint("DELETE", "/api/v0/instances/", interval_s=3.0),
     Endpoint("GET", ONE, interval_s=2.0, repeat=True),
     Endpoint("GET", "/api/v1/instances/", interval_s=1.0, repeat=True),
     Endpoint("POST", "/api/v0/bundles/", interval_s=6.0, burst=10, repeat=True),
