@@ -2,6 +2,7 @@
 
     python -m tests.chaos --seed 1 --schedules 50 --provider local
     python -m tests.chaos --sweep --provider local
+    python -m tests.chaos --worlds --provider local
     python -m tests.chaos --mutations
     python -m tests.chaos --replay schedule.json
 

@@ -11,6 +11,7 @@ from tests.chaos.judge import Verdict
 from tests.chaos.playing import Result, play_all
 from tests.chaos.schedule import Schedule, drawn, from_json
 from tests.chaos.sweep import swept
+from tests.chaos.worlds import worlds
 
 
 def main(argv: list[str]) -> int:
@@ -26,6 +27,8 @@ def main(argv: list[str]) -> int:
 def _wanted(asked: argparse.Namespace) -> Iterable[Schedule]:
     if asked.replay is not None:
         return [from_json(asked.replay.read_text())]
+    if asked.worlds:
+        return [one for one in worlds(asked.provider) if asked.only in one.name]
     if asked.sweep:
         return [one for one in swept(asked.provider) if asked.only in one.name]
     numbers = range(asked.first, asked.first + asked.schedules)
@@ -66,8 +69,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--side-by-side", type=int, help="how many at once")
     parser.add_argument("--replay", type=Path, help="play the schedule of this file")
     parser.add_argument("--sweep", action="store_true", help="every crash point of a run")
+    parser.add_argument("--worlds", action="store_true", help="with what else may be there")
     parser.add_argument("--mutations", action="store_true", help="each defect must be caught")
-    parser.add_argument("--only", default="", help="of a sweep or the mutations, these alone")
+    parser.add_argument("--only", default="", help="of sweep, worlds, mutations, these alone")
     parser.add_argument("--verbose", action="store_true", help="name each schedule, show the logs")
     return parser
 

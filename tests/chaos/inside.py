@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import Any
 
 FOLDER = "CHAOS_FOLDER"  # in the environment: where one schedule is played
+MACHINE = "machine"  # a file there: what this machine is, if it is another one than ours
 TOLD = ("create", "destroy", "arm_provider_timer", "disarm_provider_timer")
 EVERY_TICK = ("Keepers.beat", "Keepers.listed", "Ledger.hold", "Runs.progress")
 
@@ -49,6 +50,7 @@ class Inside:
         """What is put around a module of gpurun once it is loaded."""
         return {
             "gpurun.clock": self._clock,
+            "gpurun.store.owner": self._owner,
             "gpurun.store.database": self._database,
             "gpurun.blackbox": self._blackbox,
             "gpurun.wiring": self._wiring,
@@ -74,6 +76,10 @@ class Inside:
 
     def _clock(self, module: ModuleType) -> None:
         module.time = _Time(self._folder)  # type: ignore[attr-defined]
+
+    def _owner(self, module: ModuleType) -> None:
+        if (named := self._folder / MACHINE).exists():
+            module.machine_hash = named.read_text  # type: ignore[attr-defined]
 
     def _database(self, module: ModuleType) -> None:
         original = module.Database.write

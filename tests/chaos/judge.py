@@ -7,17 +7,20 @@ later than the recipe allows; what could not act for a time is forgiven that tim
 import math
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gpurun.budget import FUSE_MARGIN_S
+from tests.chaos.beside import Beside
+from tests.chaos.machine import Machine
 from tests.chaos.meters import Life
-from tests.chaos.schedule import Schedule
-from tests.chaos.stage import FOREIGN, Away, Played, rows
+from tests.chaos.schedule import SECOND_UP, Deed, Schedule
+from tests.chaos.stage import FOREIGN, Away, Played
 
 AT_E_S = 2.0  # the keeper's DELETE, after `ends_at`
 FUSE_S = 30.0  # the fuse's, after F
 AGAIN_S = 5.0  # after it was revived, or is answered again
+BACK_S = 60.0  # what had hidden itself, after it is listed again
 SLACK_S = 1.0  # between two looks at the meter, and of what is written down
 COUNTS = ("double_bought", "forgotten", "false_deaths", "killed_foreign", "killed_early")
 
@@ -70,8 +73,8 @@ class Passing:
     at_s: float
 
 
-def passings(played: Played) -> list[Passing]:
-    log = played.folder / "points.log"
+def passings(machine: Machine) -> list[Passing]:
+    log = machine.folder / "points.log"
     lines = log.read_text().splitlines() if log.exists() else []
     split = [line.split("|") for line in lines]
     return [
@@ -80,24 +83,50 @@ def passings(played: Played) -> list[Passing]:
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class Side:
+    """What one machine answers for: its boxes, and until when it could not act."""
+
+    machine: Machine
+    lives: list[Life]
+    aways: list[Away]
+    now_s: float
+
+
 def judge(schedule: Schedule, played: Played) -> Verdict:
-    verdict, passed = Verdict(), passings(played)
+    verdict = Verdict()
     if played.watcher.broken:
         verdict.found.append(f"the meter broke: {played.watcher.broken}")
-    lives = played.watcher.lives
-    ours = [life for life in lives if not life.foreign]
-    for life in lives:
+    for life in played.watcher.lives:
         if life.foreign and life.died_s is not None:
             verdict.killed_foreign += 1
             verdict.found.append(f"{life.label} of somebody else was ended")
-    for life in ours:
-        _lived_too_long(verdict, schedule, played, life)
-        _died_too_soon(verdict, schedule, played, life)
-        _said_to_be_gone(verdict, life, passed)
-    _bought_twice(verdict, ours, passed)
+    theirs = [life for life in played.watcher.lives if _is_of_second(life, played.beside)]
+    ours = [life for life in played.watcher.lives if not life.foreign and life not in theirs]
+    aways = [*played.aways, *played.outages]
+    _judge_side(verdict, schedule, Side(played.machine, ours, aways, played.now_s))
+    if (beside := played.beside) is not None and not beside.is_copy:
+        ended = replace(schedule, deeds=(Deed("gpurun", words=("kill", "--all", "--yes")),))
+        _judge_side(verdict, ended, Side(beside.machine, theirs, played.outages, played.now_s))
     _forgotten(verdict, played)
     _as_was_wanted(verdict, schedule, played)
     return verdict
+
+
+def _is_of_second(life: Life, beside: Beside | None) -> bool:
+    """Whether its label bears the owner id of the other machine, which has a journal of its own."""
+    if beside is None or beside.is_copy:
+        return False
+    return [(life.owner,)] == beside.machine.rows("select owner_id from owner")
+
+
+def _judge_side(verdict: Verdict, schedule: Schedule, side: Side) -> None:
+    passed = passings(side.machine)
+    for life in side.lives:
+        _lived_too_long(verdict, schedule, side, life)
+        _died_too_soon(verdict, schedule, side, life)
+        _said_to_be_gone(verdict, life, passed)
+    _bought_twice(verdict, side.lives, passed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,17 +138,17 @@ class Timer:
     ends_s: float
 
 
-def _timers(played: Played, label: str) -> list[Timer]:
+def _timers(machine: Machine, label: str) -> list[Timer]:
     query = f"select seq, kind, state, fires_boot_s, ends_boot_s from timers where label='{label}'"
     found = [
         Timer(int(seq), str(kind), str(state), float(fires_s), float(ends_s))
-        for seq, kind, state, fires_s, ends_s in rows(played.home.places.database, query)
+        for seq, kind, state, fires_s, ends_s in machine.rows(query)
     ]
     return sorted((one for one in found if one.state != "arming"), key=lambda one: one.seq)
 
 
-def _lived_too_long(verdict: Verdict, schedule: Schedule, played: Played, life: Life) -> None:
-    timers = _timers(played, life.label)
+def _lived_too_long(verdict: Verdict, schedule: Schedule, side: Side, life: Life) -> None:
+    timers = _timers(side.machine, life.label)
     if not timers:
         return  # forgotten, which is counted there
     ends_s = timers[-1].ends_s
@@ -127,8 +156,10 @@ def _lived_too_long(verdict: Verdict, schedule: Schedule, played: Played, life: 
     if life.launched_s is not None and not moved:
         whole_s = (schedule.run_minutes + schedule.grace_minutes) * 60 + SLACK_S
         ends_s = min(ends_s, life.launched_s + whole_s)
-    due_s = min(_due_s(ends_s, played.aways), _fuse_due_s(played, life.label, timers))
-    died_s = played.now_s if life.died_s is None else life.died_s
+    due_s = min(_due_s(ends_s, side.aways), _fuse_due_s(side.machine, life.label, timers))
+    if life.back_s is not None:
+        due_s = max(due_s, life.back_s + BACK_S)
+    died_s = side.now_s if life.died_s is None else life.died_s
     over_s = died_s - due_s
     leaked_usd = round(max(0.0, over_s) * life.usd_per_hour / 3600, 2)
     verdict.latest_s = max(verdict.latest_s, over_s)
@@ -149,23 +180,23 @@ def _due_s(ends_s: float, aways: list[Away]) -> float:
     return due_s
 
 
-def _fuse_due_s(played: Played, label: str, timers: list[Timer]) -> float:
+def _fuse_due_s(machine: Machine, label: str, timers: list[Timer]) -> float:
     """When the fuse ends it at the latest, by the timer that it was last read to hold."""
     query = f"select seq_read from guards where label='{label}' and name='fuse'"
-    found = rows(played.home.places.database, f"{query} and read_back_at is not null")
+    found = machine.rows(f"{query} and read_back_at is not null")
     held = [timer.ends_s for timer in timers if [(timer.seq,)] == found]
-    slept = (played.folder / "boot_shift").exists()  # the box has not: its uptime decides
+    slept = (machine.folder / "boot_shift").exists()  # the box has not: its uptime decides
     return math.inf if slept or not held else held[0] + FUSE_MARGIN_S + FUSE_S
 
 
-def _died_too_soon(verdict: Verdict, schedule: Schedule, played: Played, life: Life) -> None:
+def _died_too_soon(verdict: Verdict, schedule: Schedule, side: Side, life: Life) -> None:
     if life.died_s is None:
         return
     query = f"select ending from runs where id='{life.run}'"
-    [[ending]] = rows(played.home.places.database, query) or [(None,)]
+    [[ending]] = side.machine.rows(query) or [(None,)]
     if schedule.excuses(None if ending is None else str(ending)):
         return
-    own = [timer for timer in _timers(played, life.label) if timer.kind != "ending"]
+    own = [timer for timer in _timers(side.machine, life.label) if timer.kind != "ending"]
     if own and life.died_s < own[-1].fires_s - SLACK_S:
         verdict.killed_early += 1
         early_s = own[-1].fires_s - life.died_s
@@ -173,7 +204,14 @@ def _died_too_soon(verdict: Verdict, schedule: Schedule, played: Played, life: L
 
 
 def _said_to_be_gone(verdict: Verdict, life: Life, passed: list[Passing]) -> None:
-    said = [one.at_s for one in passed if one.point == "Attempts.gone" and one.label == life.label]
+    """While it was listed, that is: of what a provider hides nobody can know."""
+    said = [
+        one.at_s
+        for one in passed
+        if one.point == "Attempts.gone"
+        and one.label == life.label
+        and not life.was_hidden(one.at_s - SLACK_S)
+    ]
     if said and (life.died_s is None or life.died_s > min(said) + SLACK_S):
         verdict.false_deaths += 1
         verdict.found.append(f"{life.label} was said to be gone while it lived")
@@ -199,23 +237,47 @@ def _forgotten(verdict: Verdict, played: Played) -> None:
         verdict.forgotten += 1
         verdict.found.append(f"processes of a box live on: {left}")
     if not living and not played.over:
-        state = rows(played.home.places.database, "select state, phase, error from runs")
-        labels = rows(played.home.places.database, "select label, state from instances")
-        verdict.found.append(f"not over after {played.seconds:.0f} s: {state} {labels}")
+        for machine in _machines(played):
+            state = machine.rows("select state, phase, error from runs")
+            labels = machine.rows("select label, state from instances")
+            verdict.found.append(f"not over after {played.seconds:.0f} s: {state} {labels}")
 
 
 def _as_was_wanted(verdict: Verdict, schedule: Schedule, played: Played) -> None:
-    if played.up_code is not None and played.up_code > 0:
-        verdict.found.append(f"`up` ended with {played.up_code}: {played.said}")
-    found = rows(played.home.places.database, "select state, error from runs")
-    if schedule.only and [state for state, _ in found] != [schedule.only]:
-        verdict.found.append(f"it came to {found}, not to {schedule.only}")
+    refused = [code for code in played.up_codes if code is not None and code > 0]
+    if refused and not (schedule.beside == SECOND_UP and schedule.disturbs):
+        verdict.found.append(f"`up` ended with {refused}: {played.said}")
+    found = played.machine.rows("select state, error from runs")
+    wanted = [schedule.only] * (2 if schedule.beside == SECOND_UP else 1)
+    if schedule.only and [state for state, _ in found] != wanted:
+        verdict.found.append(f"it came to {found}, not to {wanted}")
+    if played.beside is not None and played.beside.is_copy:
+        _copy_did_nothing(verdict, schedule, played.beside)
+    elif played.beside is not None and schedule.only:
+        found = played.beside.machine.rows("select state, error from runs")
+        if [state for state, _ in found] != ["killed"]:
+            verdict.found.append(f"that of the other machine came to {found}, not to killed")
+
+
+def _copy_did_nothing(verdict: Verdict, schedule: Schedule, copy: Beside) -> None:
+    """It may look, and say why it does not act (W7)."""
+    told = [one for one in passings(copy.machine) if "Cloud." in one.point]
+    verdict.double_bought += sum(one.point == "before Cloud.create" for one in told)
+    verdict.killed_foreign += sum(one.point == "before Cloud.destroy" for one in told)
+    verdict.found += [f"the copy passed {one.point} of {one.label}" for one in told]
+    if schedule.only and copy.said().count("another machine") < 2:  # by `resume` and by `up`
+        verdict.found.append(f"the copy was not refused: {copy.said()}")
+
+
+def _machines(played: Played) -> list[Machine]:
+    beside = played.beside
+    return [played.machine, *([] if beside is None or beside.is_copy else [beside.machine])]
 
 
 def _processes(played: Played) -> list[int]:
     """Those of boxes of this machine, but for the box that is somebody else's."""
     found = []
-    for pid in played.home.box_processes():
+    for pid in [pid for each in _machines(played) for pid in each.home.box_processes()]:
         with suppress(OSError):
             if FOREIGN.encode() not in Path(f"/proc/{pid}/environ").read_bytes():
                 found.append(pid)

@@ -18,7 +18,10 @@ STARTED = "out/launched"  # a training's first deed
 
 @dataclass(slots=True)
 class Life:
-    """One box from its first to its last sighting; `died_s` None: it lives."""
+    """One box from its first to its last sighting; `died_s` None: it lives.
+
+    One whose provider had hidden it, while it billed on, was so from `hid_s` to `back_s`.
+    """
 
     label: str
     foreign: bool
@@ -26,11 +29,23 @@ class Life:
     born_s: float
     launched_s: float | None = None
     died_s: float | None = None
+    hid_s: float | None = None
+    back_s: float | None = None
+
+    @property
+    def owner(self) -> str:
+        """The id of the journal that it was bought by, as its label has it."""
+        return self.label.split("-")[1] if self.label.count("-") == 3 else ""
 
     @property
     def run(self) -> str:
         """The id of its run, as its label has it."""
         return self.label.split("-")[2] if self.label.count("-") == 3 else ""
+
+    def was_hidden(self, at_s: float) -> bool:
+        if self.hid_s is None or at_s < self.hid_s:
+            return False
+        return self.back_s is None or at_s < self.back_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +55,7 @@ class Sighting:
     foreign: bool
     usd_per_hour: float
     launched: bool
+    hidden: bool = False  # by a provider that says it is gone
 
 
 class Meter(Protocol):
@@ -90,6 +106,7 @@ class CloudMeter:
                     one.foreign,
                     float(one.meter.usd_per_hour),
                     self._launched(one),
+                    world.hidden(one),
                 )
 
     def _launched(self, rental: object) -> bool:
@@ -147,6 +164,10 @@ class Watcher:
             life.usd_per_hour = max(life.usd_per_hour, one.usd_per_hour)
             if one.launched and life.launched_s is None:
                 life.launched_s = before_s
+            if one.hidden and life.hid_s is None:
+                life.hid_s = before_s
+            elif not one.hidden and life.hid_s is not None and life.back_s is None:
+                life.back_s = before_s
         for key, life in self._lives.items():
             if key not in seen and life.died_s is None:
                 life.died_s = before_s

@@ -29,8 +29,8 @@ def play(schedule: Schedule) -> Result:
     try:
         with played(schedule, root) as end:
             verdict = judge(schedule, end)
-            logs = "" if verdict.clean else f"{end.said}\n{end.home.logs()}"
-            return Result(schedule, verdict, tuple(passings(end)), end.seconds, logs)
+            logs = "" if verdict.clean else end.told()
+            return Result(schedule, verdict, tuple(passings(end.machine)), end.seconds, logs)
     finally:
         shutil.rmtree(root, ignore_errors=True)
 

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 HOURS_9_S = 32_400.0
+SECOND_UP, SECOND_MACHINE, COPIED = "second up", "second machine", "copied"
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,10 +14,11 @@ class Deed:
     """What is done, and when: at a point that a process passes, or `at_s` after `up` began.
 
     who, point, nth  the process (cli, driver, takeover, keeper, any) at its nth passing of a point
-    do               kill, kill keeper, kill all, stop, sleep, wall, fault, gpurun
-    seconds          how long it lasts: until the next command, SIGCONT, the end of a fault; for
-                     sleep and wall how far the clock jumps
-    words            of a gpurun command, RUN standing for the run; or a fault's name
+    do               kill, kill keeper, kill all, stop, sleep, wall, fault, disk full, gpurun
+    seconds          how long it lasts: until the next command, SIGCONT, the end of a fault, room
+                     on the disk; for sleep and wall how far the clock jumps
+    words            of a gpurun command, RUN standing for the run; a fault's name; "no reserve",
+                     when the disk was full before
     values           of a fault
     """
 
@@ -32,7 +34,13 @@ class Deed:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """`train` is a word of tests.chaos.stage.TRAININGS; `then` is "" or "restored"."""
+    """A run, and what befalls it.
+
+    train   a word of tests.chaos.machine.TRAININGS
+    then    "restored": once more, from a copy of the journal that is older than the first time
+    beside  what else is at work in the account: "second up" in our own home, at the same moment;
+            "second machine"; "copied", our state directory on another machine
+    """
 
     provider: str
     train: str
@@ -43,6 +51,7 @@ class Schedule:
     grace_minutes: float = 0.03
     max_usd: int = 10
     then: str = ""
+    beside: str = ""
     only: str = ""  # "": whatever; else a word that must be said of the run: done, deadline
 
     def to_json(self) -> str:
@@ -56,12 +65,20 @@ class Schedule:
             )
             for deed in self.deeds
         ]
-        return ", ".join([f"{self.provider} {self.train}", *deeds, *filter(None, [self.then])])
+        more = filter(None, [self.beside, self.then])
+        return ", ".join([f"{self.provider} {self.train}", *deeds, *more])
+
+    @property
+    def disturbs(self) -> bool:
+        """Whether a command of ours may be refused: no room, or no answer."""
+        return any(deed.do in ("fault", "disk full") for deed in self.deeds)
 
     def excuses(self, ending: str | None) -> bool:
         """Whether a run may have ended so before its time: as was wanted, or by its training."""
         killed = any(deed.words[:1] == ("kill",) for deed in self.deeds)
-        wanted = {"kill": killed, "done": self.train == "ends", "failed": self.train == "fails"}
+        full = any(deed.do == "disk full" for deed in self.deeds)  # what needs room fails
+        fails = self.train == "fails" or full
+        wanted = {"kill": killed, "done": self.train == "ends", "failed": fails}
         return wanted.get(ending or "", False)
 
 
@@ -72,18 +89,22 @@ def from_json(text: str) -> Schedule:
 
 
 def drawn(seed: int, number: int, provider: str) -> Schedule:
-    """The schedule of this number: one or two deeds, at random points or times."""
+    """The schedule of this number: one to three deeds, at random points or times."""
     dice = random.Random(f"{seed}/{number}/{provider}")
     train = dice.choice(["waits", "waits", "ends", "ends", "ignores", "fails"])
     deeds = [_deed(dice, provider) for _ in range(dice.choice([1, 1, 2, 2, 3]))]
+    beside = dice.choice([*[""] * 12, SECOND_UP, SECOND_MACHINE, COPIED])
     sleeps = [deed for deed in deeds if deed.do == "sleep"]
+    if beside not in (SECOND_MACHINE, COPIED):  # where the lid is closed on one machine alone
+        sleeps = sleeps[1:]
     return Schedule(
         provider=provider,
         train=train,
-        deeds=tuple(deed for deed in deeds if deed not in sleeps[1:]),
+        deeds=tuple(deed for deed in deeds if deed not in sleeps),
         name=f"seed {seed} number {number}",
         run_minutes=round(dice.uniform(1, 5) / 60, 4),
         grace_minutes=round(dice.uniform(1, 3) / 60, 4),
+        beside=beside,
     )
 
 
@@ -93,6 +114,9 @@ def _deed(dice: random.Random, provider: str) -> Deed:
     match do:
         case "kill all" | "stop":
             return Deed(do, **where, seconds=round(dice.uniform(0.2, 9), 2))
+        case "disk full":
+            words = dice.choice([(), ("no reserve",)])
+            return Deed(do, **where, seconds=round(dice.uniform(0.2, 20), 2), words=words)
         case "sleep":
             return Deed(do, **where, seconds=dice.choice([60.0, 3600.0, HOURS_9_S]))
         case "wall":  # on this machine a box has the same clock, which `accept` compares
@@ -110,13 +134,15 @@ def _deed(dice: random.Random, provider: str) -> Deed:
     return Deed(do, **where)
 
 
-OTHERS = ("stop", "sleep", "wall", "fault", "fault", "gpurun")
+OTHERS = ("stop", "sleep", "wall", "fault", "fault", "fault", "gpurun", "gpurun", "disk full")
 COMMANDS = (
     ("kill", "RUN", "--yes"),
     ("kill", "RUN", "--yes", "--no-collect"),
     ("extend", "RUN", "0.05m"),
     ("resume", "RUN"),
     ("status",),
+    ("kill", "--all", "--yes"),
+    ("keeper", "run"),
 )
 POINTS = (
     ("cli", "Runs.add"),
@@ -174,6 +200,7 @@ FAULTS: dict[str, tuple[tuple[str, dict[str, Any]], ...]] = {
         ("flicker", {}),
         ("total_wrong", {}),
         ("schedule_answer_lost", {}),
+        ("reappear_after_s", {"seconds": 30}),
     ),
     "prime": (
         ("answer_lost", {}),
@@ -185,5 +212,6 @@ FAULTS: dict[str, tuple[tuple[str, dict[str, Any]], ...]] = {
         ("pod_404", {"times": 2}),
         ("down", {"how": "503"}),
         ("flicker", {}),
+        ("reappear_after_s", {"seconds": 30}),
     ),
 }

@@ -4,11 +4,10 @@ import json
 import os
 import shutil
 import signal
-import sqlite3
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
@@ -18,28 +17,19 @@ from gpurun.clock import SystemClock
 from gpurun.locks import holder
 from gpurun.model import Need, Offer, Order
 from provisioners.local import Local
-from tests.chaos import inside
+from tests.chaos.beside import TYPED, Beside
+from tests.chaos.disk import fill, free, small_disk
 from tests.chaos.inside import boot_s, locked
+from tests.chaos.machine import USD_PER_HOUR, Machine, placed, said
 from tests.chaos.meters import CloudMeter, LocalMeter, Meter, Watcher
-from tests.chaos.schedule import Deed, Schedule
-from tests.cloudruns.scene import FOUR_H100
+from tests.chaos.schedule import SECOND_UP, Deed, Schedule
 from tests.clouds.serve import Cloud, cloud
 from tests.hosts import Hosts
 
-ROOT = Path(__file__).parents[2]
-LAUNCHED = "mkdir -p out; touch out/launched; echo 42 > out/result.txt"
-TRAININGS = {
-    "ends": f"{LAUNCHED}; sleep 1",
-    "waits": f"{LAUNCHED}; while :; do sleep 0.1; done",
-    "ignores": f"trap '' TERM; {LAUNCHED}; while :; do sleep 0.1; done",
-    "fails": f"{LAUNCHED}; sleep 0.5; exit 3",
-}
 LIMIT_S = {"local": 170.0, "vast": 420.0, "prime": 900.0}
 STOPPED_WITHIN_S = 5.0
-OVER = ("gone", "refused", "expired", "ghost")
 FOREIGN = "gpurun-zzzzzz-aaaaaaaa-bbbbbb"  # as if by somebody else's gpurun
-USD_PER_HOUR = "3.60"
-ENDS_OUTSIDE = ("done", "failed", "killed", "deadline")
+NO_OUTAGE = ("reappear_after_s",)  # faults while which everything can be asked and ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,33 +47,50 @@ class Away:
 class Played:
     """What is left of a schedule for its judge."""
 
-    folder: Path
+    machine: Machine
     watcher: Watcher
-    home: Hosts
+    beside: Beside | None = None
     aways: list[Away] = field(default_factory=list)
+    outages: list[Away] = field(default_factory=list)  # of the provider, for whatever machine
     over: bool = False
     now_s: float = 0.0  # when it was looked at last, on the boot clock
     seconds: float = 0.0
-    up_code: int | None = None  # its exit code; negative: it was killed
+    up_codes: tuple[int | None, ...] = ()  # exit codes; negative: it was killed
     said: str = ""  # by the commands
+
+    def told(self) -> str:
+        """All that was said, on either machine."""
+        texts = [self.said, self.machine.home.logs()]
+        if self.beside is not None:
+            texts += [self.beside.said(), self.beside.machine.home.logs()]
+        return "\n".join(texts)
 
 
 class Stage:
     """One home at one provider; `play` once."""
 
     def __init__(
-        self, schedule: Schedule, home: Hosts, folder: Path, watcher: Watcher, cloud: Cloud | None
+        self,
+        schedule: Schedule,
+        machine: Machine,
+        watcher: Watcher,
+        cloud: Cloud | None,
+        beside: Beside | None,
     ) -> None:
         self._schedule = schedule
-        self._home = home
-        self._folder = folder
+        self._machine = machine
+        self._home = machine.home
+        self._folder = machine.folder
         self._watcher = watcher
         self._cloud = cloud
+        self._beside = beside
         self._begun_s = time.monotonic()
         self._open: set[int] = set(range(len(schedule.deeds)))
         self._later: list[tuple[float, str, Deed, float, int]] = []
         self._commands: list[subprocess.Popen[str]] = []
+        self._ups: list[subprocess.Popen[str]] = []
         self._aways: list[Away] = []
+        self._outages: list[Away] = []
         self._reviving: list[tuple[float, subprocess.Popen[str]]] = []
 
     def play(self) -> Played:
@@ -91,22 +98,32 @@ class Stage:
             self._twice()
         else:
             self._once()
-        played = Played(self._folder, self._watcher, self._home, self._aways)
-        played.over, played.now_s = self._is_over(), boot_s(self._folder)
-        played.seconds = time.monotonic() - self._begun_s
-        played.up_code = self._commands[0].poll() if self._commands else None
-        played.said = "\n".join(map(_said, self._commands))
-        return played
+        return Played(
+            self._machine,
+            self._watcher,
+            self._beside,
+            self._aways,
+            self._outages,
+            over=self._is_over(),
+            now_s=boot_s(self._folder),
+            seconds=time.monotonic() - self._begun_s,
+            up_codes=tuple(up.poll() for up in self._ups),
+            said="\n".join(map(said, self._commands)),
+        )
 
     def _once(self) -> None:
-        following = self._up()
+        following = [self._up() for _ in range(2 if self._schedule.beside == SECOND_UP else 1)]
+        if self._beside is not None:
+            self._beside.begin()
         away_s = sum(deed.seconds for deed in self._schedule.deeds if deed.do == "kill all")
         limit_s = time.monotonic() + LIMIT_S[self._schedule.provider] + away_s
         quiet_s = None
         while time.monotonic() < limit_s:
             self._do_what_is_due()
-            waits = self._later or self._reviving
-            done = following.poll() is not None and not waits and self._is_over()
+            if self._beside is not None:
+                self._beside.step()
+            begun = all(up.poll() is not None for up in following)
+            done = begun and not self._later and not self._reviving and self._is_over()
             quiet_s = (quiet_s or time.monotonic()) if done else None
             if quiet_s is not None and time.monotonic() - quiet_s > 0.6:
                 return
@@ -132,18 +149,9 @@ class Stage:
         self._once()
 
     def _up(self) -> "subprocess.Popen[str]":
-        schedule = self._schedule
-        recipe = self._home.recipe(
-            train=TRAININGS[schedule.train],
-            setup_minutes=schedule.setup_minutes,
-            run_minutes=schedule.run_minutes,
-            grace_minutes=schedule.grace_minutes,
-        )
-        words = ["up", recipe, "--yes", "-d", "--set", f"budget.max_usd={schedule.max_usd}"]
-        if self._cloud is not None:
-            words += ["--provider", schedule.provider, *FOUR_H100, "--accept-one-guard"]
-        started = self._home.start(*words)
+        started = self._machine.up(self._schedule)
         self._commands.append(started)
+        self._ups.append(started)
         return started
 
     # Deeds.
@@ -197,6 +205,11 @@ class Stage:
             case "fault":
                 self._fault(deed.words[0], deed.values)
                 self._wait(deed, "clear", since_s, pid)
+            case "disk full":
+                if "no reserve" in deed.words:
+                    self._home.places.reserve.unlink(missing_ok=True)
+                fill(self._home.places.root)
+                self._wait(deed, "free", since_s, pid)
             case "gpurun":
                 self._command(deed.words)
         _signal(pid, signal.SIGCONT)
@@ -217,7 +230,10 @@ class Stage:
                 self._clear(deed.words[0])
                 now_s = boot_s(self._folder)
                 # What was refused is asked again at growing distances: as long again at most.
-                self._aways.append(Away(since_s, now_s + (now_s - since_s)))
+                if deed.words[0] not in NO_OUTAGE:
+                    self._outages.append(Away(since_s, now_s + (now_s - since_s)))
+            case "free":
+                free(self._home.places.root)
 
     def _sleep(self, seconds: float) -> None:
         """The lid is closed, and opened again; the provider's time goes on meanwhile."""
@@ -254,43 +270,19 @@ class Stage:
             file.write_text(json.dumps(faults))
 
     def _command(self, words: tuple[str, ...]) -> None:
-        runs = self._rows("select id from runs order by created_at desc limit 1")
-        if "RUN" in words and not runs:
-            return
-        said = [runs[0][0] if word == "RUN" else word for word in words]
-        self._commands.append(self._home.start(*said))
+        if (command := self._machine.command(words)) is not None:
+            self._commands.append(command)
 
     def _driver(self) -> int:
-        for [run] in self._rows("select id from runs"):
+        for [run] in self._machine.rows("select id from runs"):
             if (pid := holder(self._home.places.run_lock(str(run)))) is not None:
                 return pid
         return 0
 
-    # What has become of it.
-
     def _is_over(self) -> bool:
-        """No run goes on, no attempt may bill, nothing of ours lives."""
-        runs = self._rows("select state from runs")
-        attempts = self._rows("select state from instances")
-        return (
-            all(state in ENDS_OUTSIDE for [state] in runs)
-            and all(state in OVER for [state] in attempts)
-            and not self._watcher.alive()
-        )
-
-    def _rows(self, query: str) -> list[tuple[object, ...]]:
-        return rows(self._home.places.database, query)
-
-
-def rows(database: Path, query: str) -> list[tuple[object, ...]]:
-    """What a journal says; nothing where there is none."""
-    if not database.exists():
-        return []
-    try:
-        with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as journal:
-            return journal.execute(query).fetchall()
-    except sqlite3.Error:
-        return []
+        """No run goes on, nothing may bill or does, whoever else is there has done."""
+        beside = self._beside is None or self._beside.over()
+        return beside and self._machine.over() and not self._watcher.alive()
 
 
 @contextmanager
@@ -300,24 +292,20 @@ def played(schedule: Schedule, root: Path) -> Iterator[Played]:
         running = None
         if schedule.provider != "local":
             running = undo.enter_context(cloud(schedule.provider))
-        home = Hosts(root / "home")
-        undo.callback(_close, home)
-        folder = root / "chaos"
-        folder.mkdir(parents=True)
-        (folder / "faults.json").write_text("{}")
-        deeds = [{"who": d.who, "point": d.point, "nth": d.nth} for d in schedule.deeds]
-        (folder / "deeds.json").write_text(json.dumps(deeds))
-        home.env |= {
-            inside.FOLDER: str(folder),
-            "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent / "entry"), str(ROOT)]),
-            "GPURUN_LOCAL_USD_PER_HOUR": USD_PER_HOUR,
-        }
-        meter = _meter(running, home, schedule)
-        watcher = undo.enter_context(Watcher(meter, folder))
-        yield Stage(schedule, home, folder, watcher, running).play()
+        machine = placed(root / "home", root / "chaos", schedule.deeds)
+        if any(deed.do == "disk full" for deed in schedule.deeds):
+            undo.enter_context(small_disk(machine.home.places.root))
+        undo.callback(_close, machine.home)
+        meter = _meter(running, machine.home)
+        beside = None
+        if schedule.beside in TYPED:
+            beside = Beside(schedule, root, machine, running)
+            undo.callback(beside.close)
+        watcher = undo.enter_context(Watcher(meter, machine.folder))
+        yield Stage(schedule, machine, watcher, running, beside).play()
 
 
-def _meter(running: Cloud | None, home: Hosts, schedule: Schedule) -> Meter:
+def _meter(running: Cloud | None, home: Hosts) -> Meter:
     """With somebody else's box beside ours, whose label looks like one of ours."""
     if running is not None:
         home.open_account(running)
@@ -337,6 +325,8 @@ def _close(home: Hosts) -> None:
     """End what the home started: its processes first, then its boxes."""
     home.signal_all(signal.SIGCONT)
     home.close()
+    # One that is dying holds its lock still; of one that was typed here we are the parent.
+    home.until(lambda: keeper.running(home.places) is None, 10)
     super(Hosts, home).close()
 
 
@@ -347,13 +337,6 @@ def _until_stopped(pid: int) -> None:
             if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T":
                 return
         time.sleep(0.002)
-
-
-def _said(command: "subprocess.Popen[str]") -> str:
-    if command.poll() is None:
-        return f"{command.args}: goes on"
-    said = " ".join(command.communicate())
-    return f"{command.args}: {command.returncode} {said}"
 
 
 def _kill(pid: int) -> None:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from tests.chaos.judge import Passing
 from tests.chaos.playing import play
 from tests.chaos.schedule import Deed, Schedule
+from tests.chaos.worlds import worlds
 
 NEXT_COMMAND_S = 4.0
 GONE_S = 190.0  # the fuse ends a box within 150 s of its deadline
@@ -40,6 +41,7 @@ def swept(provider: str) -> Iterator[Schedule]:
                 known.add(key)
                 yield from _killed_at(reference, passing)
     yield gone_for_good(provider)
+    yield from worlds(provider)
 
 
 def gone_for_good(provider: str) -> Schedule:

@@ -1,0 +1,50 @@
+"""What else may be there: a second run, machine or keeper, a copy, no room; a schedule for each."""
+
+from tests.chaos.schedule import COPIED, SECOND_MACHINE, SECOND_UP, Deed, Schedule
+
+TRAIN = ("driver", "Runs.begin_phase", 8)  # the phase of this number is the training
+LONG_S = 60.0  # so long that somebody else has time to do something
+
+
+def worlds(provider: str) -> list[Schedule]:
+    return [*in_the_account(provider), *in_the_home(provider)]
+
+
+def in_the_account(provider: str) -> list[Schedule]:
+    """Who else can see the box, and what its provider shows of it."""
+    machine, copied = "a second machine ends all that it has", "a copied directory"
+    found = [
+        Schedule(provider, "waits", name="two at once", beside=SECOND_UP, only="deadline"),
+        _long(provider, name=machine, beside=SECOND_MACHINE),
+        _long(provider, name=copied, beside=COPIED),
+    ]
+    if provider == "local":  # it shows what there is
+        return found
+    values = {"seconds": 30}
+    fault = ("fault", "driver", "Attempts.deleting")
+    hides = Deed(*fault, seconds=LONG_S, words=("reappear_after_s",), values=values)
+    back = Schedule(provider, "ends", (hides,), name="it comes back", run_minutes=1, only="done")
+    return [*found, back]
+
+
+def in_the_home(provider: str) -> list[Schedule]:
+    """What becomes of the keeper, and of the journal's disk."""
+    typed = Deed("gpurun", *TRAIN, words=("keeper", "run"))
+    killed = Deed("kill keeper", "driver", "Runs.show_phase", 2)
+    stopped = Deed("stop", "keeper", "Timers.acknowledge", 2, seconds=15)
+    full = Deed("disk full", "driver", "Cloud.create", seconds=LONG_S)
+    bare = Deed("disk full", *TRAIN, seconds=LONG_S, words=("no reserve",))
+    deeds = {
+        "two keepers, and one is killed": (typed, killed),
+        "the keeper is stopped beyond the end": (stopped, Deed("kill", *TRAIN)),
+        "the disk is full as soon as it is bought": (full,),
+        "no room at all from the training on": (bare,),
+    }
+    return [Schedule(provider, "waits", each, name=name) for name, each in deeds.items()]
+
+
+def _long(provider: str, *, name: str, beside: str) -> Schedule:
+    minutes = LONG_S / 60
+    return Schedule(
+        provider, "waits", name=name, run_minutes=minutes, beside=beside, only="deadline"
+    )
