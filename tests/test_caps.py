@@ -83,8 +83,14 @@ def test_what_is_reserved_counts_at_once(journal: Journal, clock: FakeClock) -> 
     cap = today(clock, "10")
     reserved(journal, clock, "run00001", "6", cap)
     assert left(journal, cap) == 4
-    with pytest.raises(OverCap, match=r"max_usd_per_day is \$10\.00, of which \$6\.00 .* \$4\.01"):
+    with pytest.raises(
+        OverCap, match=r"max_usd_per_day is \$10\.00, of which \$6\.00 .* \$4\.01"
+    ) as told:
         reserved(journal, clock, "run00002", "4.01", cap)
+    assert str(told.value).endswith("in the settings, or wait until Nov 22 00:00 UTC.")
+    with pytest.raises(OverCap) as told:
+        reserved(journal, clock, "run00004", "10.01", cap)
+    assert "wait" not in str(told.value)  # no day pays for that
     reserved(journal, clock, "run00003", "4", cap)
     assert left(journal, cap) == 0
 
@@ -172,8 +178,10 @@ def test_all_boxes_together_cost_no_more_an_hour_than_their_cap(
     with pytest.raises(OverCap, match=r"would cost \$7\.20/h; max_concurrent_usd_per_hour is"):
         rent("run00002", "7.19")
     rent("run00003", "7.20")
-    with pytest.raises(OverCap):
+    with pytest.raises(OverCap, match=r"Wait for a run to end"):
         rent("run00004", "7.20")
+    with pytest.raises(OverCap, match=r"Rent a cheaper box"):
+        rent("run00006", "3.59")
     journal.attempts.refused(first.label, "sold out")
     rent("run00005", "7.20")
 

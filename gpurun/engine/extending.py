@@ -86,8 +86,12 @@ def extend(ctx: Context, attempt: Attempt, guards: Others, seconds: float) -> Ex
 def _old(ctx: Context, attempt: Attempt) -> Timer:
     old = ctx.journal.timers.of(attempt.label)
     if old is None or ctx.run.ending is not None or old.kind not in KINDS:
-        what = "has failed" if old is not None and old.kind == "keep" else "is ending"
-        raise UsageError(f"run {ctx.run.id} {what}: it cannot be extended")
+        kept = old is not None and old.kind == "keep"
+        what = "has failed, and is kept for a look" if kept else "is ending"
+        raise UsageError(
+            f"run {ctx.run.id} {what}: it cannot be extended; `gpurun status {ctx.run.id}` says "
+            "until when its box is there"
+        )
     return old
 
 

@@ -76,7 +76,7 @@ def tightest(
     rooms, rate = _counted(Places(settings.state_dir), caps, clock)
     most = settings.max_concurrent_usd_per_hour
     if most is not None and rate + usd_per_hour > most:
-        raise over_rate(rate + usd_per_hour, most)
+        raise over_rate(rate, usd_per_hour, most)
     for room in rooms:
         if ceiling_usd > room.left_usd:
             raise over_period(room, ceiling_usd)

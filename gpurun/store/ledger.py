@@ -179,9 +179,9 @@ def add_reservation(
             f"${more:.2f} would pass it. Raise budget.max_usd, or shorten the run."
         )
     if caps.usd_per_hour is not None:
-        rate = _usd_per_hour(session) + caps.new_usd_per_hour
-        if rate > caps.usd_per_hour:
-            raise over_rate(rate, caps.usd_per_hour)
+        billing = _usd_per_hour(session)
+        if billing + caps.new_usd_per_hour > caps.usd_per_hour:
+            raise over_rate(billing, caps.new_usd_per_hour, caps.usd_per_hour)
     for room in rooms(session, caps.periods):
         if more > room.left_usd:
             raise over_period(room, more)

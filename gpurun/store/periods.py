@@ -95,19 +95,22 @@ def rooms(session: Session, caps: Sequence[PeriodCap], but_label: str = "") -> l
     return sorted(found, key=lambda room: room.left_usd)
 
 
-def over_rate(usd_per_hour: Decimal, cap: Decimal) -> OverCap:
+def over_rate(billing: Decimal, more: Decimal, cap: Decimal) -> OverCap:
+    """Dollars per hour: of what bills already, of what is to be rented, and their cap."""
+    wait = "Rent a cheaper box" if more > cap else "Wait for a run to end (`gpurun status`)"
     return OverCap(
-        f"all boxes together would cost ${usd_per_hour:.2f}/h; max_concurrent_usd_per_hour is "
-        f"${cap:.2f}. Wait for a run to end (`gpurun status`), or raise it."
+        f"all boxes together would cost ${billing + more:.2f}/h; max_concurrent_usd_per_hour is "
+        f"${cap:.2f}. {wait}, or raise max_concurrent_usd_per_hour in the settings."
     )
 
 
 def over_period(room: Room, usd: Decimal) -> OverCap:
     cap = room.cap
+    wait = "" if usd > cap.usd else f", or wait until {cap.until:%b %d %H:%M} UTC"
     return OverCap(
         f"{cap.name} is ${cap.usd:.2f}, of which ${room.counted_usd:.2f} are spent or reserved "
-        f"since {cap.since:%b %d %H:%M} UTC: another ${usd:.2f} would pass it. Wait until "
-        f"{cap.until:%b %d %H:%M} UTC, shorten the run, or raise {cap.name} in the settings."
+        f"since {cap.since:%b %d %H:%M} UTC: another ${usd:.2f} would pass it. "
+        f"Shorten the run, or raise {cap.name} in the settings{wait}."
     )
 
 
