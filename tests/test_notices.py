@@ -112,6 +112,13 @@ def test_nothing_is_told_twice_after_a_restart(scene: Scene) -> None:
     assert len(scene.look()) == 2
 
 
+def test_of_two_keepers_that_would_tell_it_one_does(scene: Scene) -> None:
+    scene.rented()
+    claims = [scene.journal.notices.tell(scene.story.run_id, "started") for _ in range(2)]
+    assert claims == [True, False]
+    assert scene.look() == []
+
+
 def test_what_ended_while_no_keeper_ran_is_told_later(scene: Scene) -> None:
     scene.rented()
     scene.look()
