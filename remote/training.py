@@ -13,6 +13,7 @@ from remote.config import PretrainConfig
 from remote.dataset.batches import Batch
 from remote.dataset.sets import fingerprint
 from remote.dataset.split import Split
+from remote.machine import keep_freed_memory
 from remote.models.act import Carry, exploration
 from remote.models.build import build_model
 from remote.models.compiled import compile_model
@@ -43,6 +44,8 @@ class Training:
         self, config: PretrainConfig, split: Split, ranks: Ranks, *, schedule_steps: int
     ) -> None:
         self._config, self._ranks, self._schedule_steps = config, ranks, schedule_steps
+        if ranks.device.type == "cpu":
+            keep_freed_memory()
         self.data_digest = fingerprint(config.train_paths)
         torch.manual_seed(config.seed + ranks.rank)
         self.model = build_model(config, split, ranks.device, ranks)

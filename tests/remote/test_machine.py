@@ -1,7 +1,9 @@
 """What machines that are not here would be told."""
 
 import re
+import subprocess
 import sys
+import textwrap
 
 import pytest
 import torch
@@ -113,3 +115,28 @@ def test_what_the_set_up_has_settled_is_kept_and_nothing_is_imported() -> None:
     settled = {"GPURUN_OPTIMISER": "torch"}
     assert why_not_the_extension((9, 0), settled) == "GPURUN_OPTIMISER=torch"
     assert "adam_atan2" not in sys.modules
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only glibc can be told")
+def test_memory_that_a_tensor_leaves_is_there_for_the_next_one() -> None:
+    """In a process of its own, for it cannot be undone."""
+    fetched, kept = pages_of_a_second_tensor(""), pages_of_a_second_tensor("keep_freed_memory()")
+    assert kept < fetched / 4
+
+
+def pages_of_a_second_tensor(first: str) -> int:
+    """How many the system fetched for its 64 MiB."""
+    code = f"""
+        from resource import RUSAGE_SELF, getrusage
+        import torch
+        from remote.machine import keep_freed_memory
+        {first}
+        torch.zeros(2**24).add_(1)
+        before = getrusage(RUSAGE_SELF).ru_minflt
+        torch.zeros(2**24).add_(1)
+        print(getrusage(RUSAGE_SELF).ru_minflt - before)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True
+    )
+    return int(done.stdout)
