@@ -70,26 +70,28 @@ class CastedEmbedding(nn.Module):
 
 
 class RotaryEmbedding(nn.Module):
-    """Cosines and sines of every position: two float32 [S, head_width]."""
+    """Cosines and sines of every position: two float32 [S, head_width], as `rotate` takes them."""
 
     def __init__(self, width: int, positions: int, theta: float) -> None:
         super().__init__()
         rates = theta ** -(torch.arange(0, width, 2).float() / width)
-        angles = torch.outer(torch.arange(positions).float(), rates).repeat(1, 2)
-        self.register_buffer("cos", angles.cos(), persistent=False)
-        self.register_buffer("sin", angles.sin(), persistent=False)
+        angles = torch.outer(torch.arange(positions).float(), rates)
+        sines = angles.sin()
+        self.register_buffer("cos", angles.cos().repeat(1, 2), persistent=False)
+        self.register_buffer("sin", torch.cat((-sines, sines), dim=-1), persistent=False)
 
     def forward(self) -> Turns:
         return self.cos, self.sin
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn the halves of each head against each other, in float32.  x is (B, S, heads, width)."""
-    half = x.shape[-1] // 2
-    first, second = x.float().split(half, dim=-1)
-    cos, sin = cos[:, None, :half], sin[:, None, :half]  # both halves turn alike
-    turned = (first * cos - second * sin, second * cos + first * sin)
-    return torch.cat(turned, dim=-1).to(x.dtype)
+    """Turn the halves of each head against each other, in float32.  x is (B, S, heads, width).
+
+    The first half's sines are negative.
+    """
+    wide = x.float()
+    other = wide.roll(x.shape[-1] // 2, dims=-1)
+    return (wide * cos[:, None]).addcmul(other, sin[:, None]).to(x.dtype)
 
 
 class Attention(nn.Module):
@@ -110,10 +112,10 @@ class Attention(nn.Module):
     def heads(self, x: Tensor, turns: Turns | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values: (B, S, heads, width) each."""
         heads = self.qkv_proj(x).unflatten(-1, (3 * self._num_heads, -1))
-        query, key, value = heads.chunk(3, dim=-2)
+        asking, value = heads.split((2 * self._num_heads, self._num_heads), dim=-2)
         if turns is not None:
-            query, key = rotate(query, *turns), rotate(key, *turns)
-        return query, key, value
+            asking = rotate(asking, *turns)
+        return *asking.chunk(2, dim=-2), value
 
     def answer(self, query: Tensor, key: Tensor, value: Tensor, asking: Tensor) -> Tensor:
         """What the positions `asking` (bool (B, S)) attend to: (T, D), row after row."""
