@@ -62,6 +62,7 @@ class World:
 
     def rent_for(self, story: Story, epoch: int, minutes: float) -> None:
         label, attempts = story.label, self.journal.attempts
+        self.rented_at = self.clock.now()
         made = replace(story.attempt(), account_id=self.cloud.account_id)
         fires_at = self.clock.now() + timedelta(minutes=minutes)
         timer = timer_for(label, 1, "setup", fires_at, fires_at + timedelta(minutes=1), self.clock)
@@ -74,6 +75,20 @@ class World:
         attempts.made(label, created.instance_id, "answer")
         attempts.seen(label, self.clock.now(), None)
         self.blackbox.append(entry_of(attempts.get(label), timer, "seen"))
+
+    def read(self, name: str, seq: int, minutes: float) -> None:
+        """This guard was read back: it ends the box so long after it was rented."""
+        ends_at = self.rented_at + timedelta(minutes=minutes)
+        self.journal.timers.guard(LABEL, name, "armed", seq=seq, ends_at=ends_at)
+
+    def extend(self, minutes: float) -> None:
+        """The keeper holds a later timer; what the other guards hold, a test says."""
+        ends_at = self.rented_at + timedelta(minutes=minutes + 1)
+        fires_at = ends_at - timedelta(minutes=1)
+        timer = timer_for(LABEL, 2, "run", fires_at, ends_at, self.clock)
+        caps = Caps(Decimal(10))
+        self.journal.timers.arming(timer, "run00001", self.epoch, Decimal(2), caps)
+        assert self.journal.timers.put_in_force(timer)
 
     def tick(self, times: int = 1, apart_s: float = 1) -> None:
         for _ in range(times):
@@ -287,3 +302,80 @@ def test_many_timers_that_fire_at_once_make_no_tick_long(tmp_path: Path, told: l
         world.tick(1)
         assert len(told) == 7
     world.journal.close()
+
+
+@pytest.mark.parametrize("state", ["armed", "unknown"])
+def test_what_the_fuse_could_not_be_told_is_collected_before_it_fires(
+    world: World, told: list[int], state: str
+) -> None:
+    """F30, I9, W1: extended while the box could not be reached."""
+    world.rent(minutes=10)
+    world.read("fuse", 1, minutes=11)
+    world.extend(minutes=30)
+    if state == "unknown":
+        world.journal.timers.guard(LABEL, "fuse", "unknown")
+    world.tick(3, apart_s=180)
+    world.tick(1, apart_s=58)
+    assert not told
+    world.tick(1, apart_s=3)
+    assert len(told) == 1
+    assert world.alive, "its results come first"
+    run = world.journal.runs.get("run00001")
+    assert run.ending is Ending.DEADLINE
+    assert "its fuse could not be moved to the run timer" in run.reason
+    world.tick(1, apart_s=58)
+    assert world.alive
+    world.tick(1, apart_s=3)
+    assert not world.alive, "two minutes before the fuse acts"
+
+
+def test_a_timer_at_the_provider_that_could_not_be_moved_is_two_minutes_behind_the_end(
+    world: World, told: list[int]
+) -> None:
+    world.rent(minutes=10)
+    world.read("provider", 1, minutes=20)
+    world.journal.timers.guard(LABEL, "provider", "arming")
+    world.extend(minutes=120)
+    world.tick(5, apart_s=200)  # 16:40
+    assert not told
+    world.tick(1, apart_s=25)
+    assert len(told) == 1
+    world.tick(1, apart_s=61)
+    assert not world.alive
+
+
+@pytest.mark.parametrize(
+    ("name", "state", "seq"),
+    [
+        ("fuse", "armed", 2),
+        ("fuse", "disarmed", 1),
+        ("provider", "none", 1),
+        ("provider", "refused", 1),
+    ],
+)
+def test_a_guard_that_was_moved_or_holds_nothing_brings_no_timer_forward(
+    world: World, told: list[int], name: str, state: str, seq: int
+) -> None:
+    world.rent(minutes=10)
+    world.read(name, 1, minutes=11 if name == "fuse" else 13)
+    world.extend(minutes=30)
+    world.tick(3, apart_s=190)  # the keeper has read that it lags
+    if seq == 2:
+        world.read(name, 2, minutes=31)
+    world.journal.timers.guard(LABEL, name, state)
+    world.tick(1, apart_s=31)
+    assert not told, "it is read once more before the timer fires"
+    world.tick(5, apart_s=200)
+    assert not told
+    world.tick(1, apart_s=300)
+    assert len(told) == 1
+
+
+def test_a_guard_that_was_to_act_and_did_not_ends_no_run(world: World, told: list[int]) -> None:
+    world.rent(minutes=10)
+    world.read("fuse", 1, minutes=11)
+    world.extend(minutes=30)
+    world.tick(2, apart_s=400)  # nobody looked while it could have acted
+    world.tick(1, apart_s=10)
+    assert not told
+    assert world.alive

@@ -82,3 +82,20 @@ def test_a_keeper_that_was_killed_watches_on(hosts: Hosts) -> None:
         os.kill(pid, signal.SIGKILL)
     before = hosts.document(run)["train"]["step"]  # this command revives the keeper
     hosts.until(lambda: hosts.document(run)["train"]["step"] > before, 60)
+
+
+def test_what_its_fuse_did_not_hear_it_is_told_once_the_box_can_be_reached(
+    host: Box, hosts: Hosts
+) -> None:
+    """F30: until then it ends by the timer that the fuse holds."""
+    run = left(hosts, run_minutes=20)
+    before = hosts.document(run)["timer"]
+    host.cut()
+    lags = hosts.run("extend", run, "30m", "--yes")
+    assert lags.returncode == 4, lags.stderr
+    timer = hosts.document(run)["timer"]
+    assert (timer["seq"], timer["effective_by"]) == (before["seq"] + 1, "fuse")
+    host.heal()
+    hosts.until(lambda: hosts.document(run)["timer"]["effective_by"] == "keeper", 60)
+    fuse = next(each for each in hosts.document(run)["guards"] if each["name"] == "fuse")
+    assert (fuse["state"], fuse["seq"]) == ("armed", before["seq"] + 1)

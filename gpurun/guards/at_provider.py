@@ -4,7 +4,9 @@ It is matched by what it would do, so that one whose answer was lost is found to
 its own: it holds a timer when it fires at the hour that this timer comes to.
 """
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
+from typing import Protocol, runtime_checkable
 
 from gpurun.errors import PhaseFailed, ProviderError, TimerRefused
 from gpurun.model import Attempt, Timer
@@ -13,6 +15,14 @@ from gpurun.store import Journal
 
 NAME = "provider"
 TOO_LATE = timedelta(minutes=3)  # before it fires it can no longer be moved surely
+
+
+@runtime_checkable
+class TimersAtOnce(Protocol):
+    """A provider whose list of timers holds those of all boxes."""
+
+    def provider_timers(self) -> Mapping[str, ProviderTimer]:
+        """As `provider_timer` reads them back, each under the id of its box."""
 
 
 class AtProvider:
@@ -28,7 +38,8 @@ class AtProvider:
     def arm(self, timer: Timer) -> str:
         """Put it in place of what is held; what went wrong, else nothing.
 
-        The keeper tries again for what is left `arming`; what the account may not is `refused`.
+        The keeper tries again for what is left `arming` or `none`; what the account may not is
+        `refused`.
         """
         self._timers.guard(self._label, NAME, "arming")
         try:
@@ -38,12 +49,24 @@ class AtProvider:
             return str(error)
         except ProviderError as error:
             return str(error)
-        self._noted(timer, held)
+        self.noted(timer, held)
         return "" if held is not None else "it is not yet listed"
 
     def read(self, timer: Timer) -> ProviderTimer | None:
         """ProviderError when it cannot be asked; what was known of it then grows old."""
-        return self._noted(timer, self._cloud.provider_timer(self._id))
+        return self.noted(timer, self._cloud.provider_timer(self._id))
+
+    def noted(self, timer: Timer, held: ProviderTimer | None) -> ProviderTimer | None:
+        """What was read of it just now.  None is held: the keeper arms it again."""
+        if held is None:
+            self._timers.guard(self._label, NAME, "none")
+        else:
+            seq = timer.seq if self.holds(timer, held) else None
+            self._timers.guard(self._label, NAME, "armed", seq=seq, ends_at=held.fires_at)
+        return held
+
+    def holds(self, timer: Timer, held: ProviderTimer) -> bool:
+        return held.fires_at == self._wanted_at(timer)
 
     def require(self, timer: Timer) -> None:
         """A5: no launch while it would fire for an older timer than this one."""
@@ -57,7 +80,7 @@ class AtProvider:
                 "the provider's own timer can be neither moved to the run timer nor removed: it "
                 f"may end the training at the setup hour. Training was not launched. {error}"
             ) from error
-        self._timers.guard(self._label, NAME, "arming")
+        self._timers.guard(self._label, NAME, "none")
 
     def fires_too_soon(self, timer: Timer, now: datetime) -> datetime | None:
         """When it fires, if that is too near for it to be moved."""
@@ -68,14 +91,6 @@ class AtProvider:
         """After the proof of death.  ProviderError: still due."""
         self._cloud.disarm_provider_timer(self._id)
         self._timers.guard(self._label, NAME, "disarmed")
-
-    def _noted(self, timer: Timer, held: ProviderTimer | None) -> ProviderTimer | None:
-        if held is None:
-            self._timers.guard(self._label, NAME, "arming")
-        else:
-            seq = timer.seq if held.fires_at == self._wanted_at(timer) else None
-            self._timers.guard(self._label, NAME, "armed", seq=seq, ends_at=held.fires_at)
-        return held
 
     def _wanted_at(self, timer: Timer) -> datetime:
         return self._cloud.timer_fires_at(timer.ends_at)

@@ -84,8 +84,12 @@ class Fuse:
         return heard
 
     def read(self) -> FuseState | None:
+        """An answer that was overtaken by `gpurun extend` on its way is asked for once more."""
         shell, home = self._place.fuse_shell(self._id), self._place.fuse_home(self._id)
-        return self._noted(fuse.read_back(shell, home))
+        state = fuse.read_back(shell, home)
+        if state is not None and state.seq < self._seq_read():
+            state = fuse.read_back(shell, home)
+        return self._noted(state)
 
     def require(self, timer: Timer) -> None:
         """A5: no launch while the fuse may hold an older timer than this one.
@@ -115,6 +119,10 @@ class Fuse:
             f"umask 077; cat > {to}.new && mv -f {to}.new {to}", timeout_s=ASK_WITHIN_S, stdin=key
         )
         self._journal.timers.guard_ends_bill(self._label, NAME, put.ok)
+
+    def _seq_read(self) -> int:
+        words = self._journal.timers.guards_of(self._label)
+        return max((word.seq_read for word in words if word.name == NAME), default=0)
 
     def _noted(self, state: FuseState | None) -> FuseState | None:
         timers = self._journal.timers

@@ -5,6 +5,7 @@ from datetime import datetime
 
 from gpurun.blackbox import Entry
 from gpurun.clock import Clock
+from gpurun.keeper.lagging import Laggard, brought_forward
 from gpurun.model import Attempt, AttemptState, Timer
 from gpurun.proof import Evidence
 from gpurun.timers import ends_in_s, evidence_of, fires_in_s
@@ -23,6 +24,7 @@ class Charge:
     ends_at: datetime
     timer: Timer | None  # None: known from the black box alone
     attempt: Attempt | None
+    laggard: Laggard | None = None  # the guard that brings the timer forward
 
     @property
     def is_ending(self) -> bool:
@@ -39,6 +41,16 @@ class Charge:
             return ends_in_s(self.timer, clock) <= 0
         return clock.now() >= self.ends_at
 
+    def why(self) -> str:
+        """It fires: in words for a person."""
+        kind = "" if self.timer is None else f"{self.timer.kind} "
+        if self.laggard is None:
+            return f"the {kind}timer fired at {self.fires_at:%H:%M:%S} UTC"
+        return (
+            f"its {self.laggard.name} could not be moved to the {kind}timer, and ends the box at "
+            f"{self.laggard.acts_at:%H:%M:%S} UTC"
+        )
+
     def evidence(self, clock: Clock) -> Evidence:
         """To begin with: nothing has been asked yet."""
         if self.attempt is None:
@@ -46,7 +58,10 @@ class Charge:
         return evidence_of(self.attempt, clock)
 
 
-def from_journal(attempt: Attempt, timer: Timer) -> Charge:
+def from_journal(attempt: Attempt, timer: Timer, late: Laggard | None = None) -> Charge:
+    """`late`: a guard that ends the box before this timer does."""
+    if late is not None:
+        timer = brought_forward(timer, late)
     return Charge(
         label=attempt.label,
         provider=attempt.provider,
@@ -57,6 +72,7 @@ def from_journal(attempt: Attempt, timer: Timer) -> Charge:
         ends_at=timer.ends_at,
         timer=timer,
         attempt=attempt,
+        laggard=late,
     )
 
 

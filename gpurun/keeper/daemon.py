@@ -16,6 +16,7 @@ from gpurun.engine.late import late_collect_s
 from gpurun.keeper.charges import Charge, from_blackbox, from_journal
 from gpurun.keeper.drivers import Drivers
 from gpurun.keeper.facts import STILL_BILLING_AFTER_S, Facts
+from gpurun.keeper.lagging import Laggards
 from gpurun.keeper.lists import WATCHED_S, Lists
 from gpurun.keeper.notices import Notices
 from gpurun.keeper.obligations import Obligations
@@ -68,6 +69,7 @@ class Keeper:
         self._rounds = Rounds(cloud_of, clock, self._facts.of_round, self._lists.shows)
         self._settling = Settling(cloud_of, clock, journal)
         self._obligations = Obligations(cloud_of, clock, journal)
+        self._laggards = Laggards(self._obligations.words_of, journal, clock)
         self._watches = Watches(places, settings, clock, journal, blackbox, cloud_of, self._drivers)
         self._notices = Notices(places, settings, clock, journal)
         self._seen_version: int | None = None
@@ -89,7 +91,8 @@ class Keeper:
             self._alone(self._settling.step)
             self._expire(charges)
             self._alone(self._obligations.step)
-            self._alone(partial(self._watches.step, runs))
+            lagging = {each.attempt.run_id for each in charges if each.attempt and each.laggard}
+            self._alone(partial(self._watches.step, runs, lagging))
             for run in runs:
                 self._alone(partial(self._take_over, run))
             self._alone(self._notices.step)
@@ -134,7 +137,8 @@ class Keeper:
         settled: set[str] = set()
         try:
             for attempt, timer in armed(self._journal.database):
-                known[attempt.label] = from_journal(attempt, timer)
+                late = self._laggards.of(attempt, timer)
+                known[attempt.label] = from_journal(attempt, timer, late)
             entries = self._entries()
             found = self._journal.attempts.find([label for label in entries if label not in known])
             settled = {label for label, attempt in found.items() if attempt.state in NOT_BILLING}
@@ -211,7 +215,7 @@ class Keeper:
             run = self._journal.runs.get(charge.attempt.run_id)
             began = self._journal.runs.began(run.id, "train")
             late_s = late_collect_s(run.recipe_json, self._settings) if began else 0.0
-            reason = f"the {charge.timer.kind} timer fired at {charge.fires_at:%H:%M:%S} UTC"
+            reason = charge.why()
             timers = self._journal.endings.fire(charge.timer, run.id, reason, late_s)
             if timers is None:
                 return False

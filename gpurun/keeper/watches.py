@@ -7,7 +7,7 @@ fetched, the fuse must be armed again) it starts a driver, which sees the same a
 
 import json
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -34,6 +34,7 @@ log = logging.getLogger("gpurun.keeper")
 
 LOOK_EVERY_S = 25.0
 TEND_EVERY_S = 60.0
+LAGGARD_EVERY_S = 10.0
 VISIT_EVERY_S = 600.0  # at most so often is a driver started to fetch a checkpoint
 WORKERS = 8
 
@@ -50,6 +51,7 @@ class _Watched:
     due_s: float
     tended_s: float
     visited_s: float
+    looked_s: float = float("-inf")
     busy: bool = False
     known: dict[str, Any] = field(default_factory=dict)
 
@@ -84,16 +86,23 @@ class Watches:
     def working(self) -> bool:
         return any(each.busy for each in list(self._watched.values()))
 
-    def step(self, runs: Iterable[Run]) -> None:
-        """Look at those that are due; forget those that are driven again, ending or over."""
+    def step(self, runs: Iterable[Run], lagging: Container[str] = ()) -> None:
+        """Look at those that are due; forget those that are driven again, ending or over.
+
+        `lagging` are the runs of which a guard could not be moved: they are tended at once, and
+        again and again.
+        """
         ours = [run for run in runs if run.id in self._watched]
         live = {run.id for run in ours if _trains(run) and not self._drivers.drives(run.id)}
         for run_id in [each for each in list(self._watched) if each not in live]:
             self._watched.pop(run_id, None)
         now_s = self._clock.boot_s()
         for each in list(self._watched.values()):  # a look that has found news takes itself out
-            if not each.busy and now_s >= each.due_s:
-                each.busy, each.due_s = True, now_s + LOOK_EVERY_S
+            lags = each.ctx.run.id in lagging
+            due_s = min(each.due_s, each.looked_s + LAGGARD_EVERY_S) if lags else each.due_s
+            if not each.busy and now_s >= due_s:
+                each.busy, each.looked_s, each.due_s = True, now_s, now_s + LOOK_EVERY_S
+                each.tended_s = float("-inf") if lags else each.tended_s
                 self._pool.submit(self._look, each)
 
     def _begin(self, run: Run) -> bool:

@@ -125,6 +125,9 @@ class Vast:
     def provider_timer(self, instance_id: str) -> ProviderTimer | None:
         return jobs.held(self._wire, instance_id)
 
+    def provider_timers(self) -> dict[str, ProviderTimer]:
+        return jobs.all_held(self._wire)
+
     def arm_provider_timer(self, instance_id: str, ends_at: datetime) -> ProviderTimer | None:
         return jobs.arm(self._wire, instance_id, ends_at)
 

@@ -7,6 +7,7 @@ has `min_of_the_hour`, was seen never to fire, so another time is another job; t
 allowed is promised nowhere.
 """
 
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -36,6 +37,18 @@ def held(wire: Wire, instance_id: str) -> ProviderTimer | None:
     return min(found, key=lambda timer: timer.fires_at, default=None)
 
 
+def all_held(wire: Wire) -> dict[str, ProviderTimer]:
+    """As `held`, of every instance, by its id."""
+    found: dict[str, ProviderTimer] = {}
+    for row in _rows(wire):
+        ends = re.fullmatch(_endpoint(r"(\d+)"), str(row.get("api_endpoint")))
+        timer = _timer(row) if ends and row.get("request_method") == "DELETE" else None
+        if ends and timer:
+            known = found.get(ends[1], timer)
+            found[ends[1]] = min(known, timer, key=lambda each: each.fires_at)
+    return found
+
+
 def arm(wire: Wire, instance_id: str, ends_at: datetime) -> ProviderTimer | None:
     """In place of every other; None where the answer was lost and it is not listed."""
     due = fires_at(ends_at)
@@ -60,16 +73,18 @@ def disarm(wire: Wire, instance_id: str) -> None:
 
 def _deletes(wire: Wire, instance_id: str) -> list[Mapping[str, Any]]:
     """Matched by what they would do, so that one whose answer was lost is found too."""
+    wanted = ("DELETE", _endpoint(instance_id))
+    return [
+        row for row in _rows(wire) if (row.get("request_method"), row.get("api_endpoint")) == wanted
+    ]
+
+
+def _rows(wire: Wire) -> list[Mapping[str, Any]]:
     what = "the list of scheduled jobs"
     rows = wire.get(what, PATH).body
     if not isinstance(rows, list):
         raise ProviderError(f"vast: no list in the answer to {what}")
-    wanted = ("DELETE", _endpoint(instance_id))
-    return [
-        row
-        for row in rows
-        if isinstance(row, dict) and (row.get("request_method"), row.get("api_endpoint")) == wanted
-    ]
+    return [row for row in rows if isinstance(row, dict)]
 
 
 def _timer(row: Mapping[str, Any]) -> ProviderTimer | None:

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from gpurun import web
 from gpurun.errors import PhaseFailed
 from gpurun.guards import AtProvider, at_provider, disarm_all
 from gpurun.keeper.obligations import LOOK_EVERY_S, READ_EVERY, Obligations
 from gpurun.model import Timer
+from gpurun.provider import ProviderTimer
 from gpurun.store.ledger import Caps
 from gpurun.store.timers import GuardWord
 from provisioners.vast import Vast
@@ -92,7 +94,7 @@ def test_training_is_not_launched_under_the_hour_of_the_setup(
     guard.require(setup_timer(story))
     guard.require(run_timer(story))
     assert hours(market) == []
-    assert known(story).state == "arming"
+    assert known(story).state == "none"
     guard.arm(setup_timer(story))
     market.fault("server_error", endpoint="schedules")
     with pytest.raises(PhaseFailed, match="not launched"):
@@ -191,3 +193,48 @@ def test_a_box_that_is_ending_gets_no_new_timer(
     story.journal.attempts.deleting(story.label)
     settle(owed(story, vast, clock), clock)
     assert hours(market) == []
+
+
+def test_one_that_holds_an_older_timer_is_moved_when_that_is_read(
+    market: Cloud, story: Story, guard: AtProvider, vast: Vast, clock: FakeClock
+) -> None:
+    guard.arm(setup_timer(story))
+    caps = Caps(story.attempt().usd_per_hour * 10)
+    timers = story.journal.timers
+    timers.arming(run_timer(story), story.run_id, story.epoch, caps.run_usd / 2, caps)
+    guard.read(run_timer(story))
+    assert (known(story).state, known(story).seq_read) == ("armed", 1)
+    settle(owed(story, vast, clock), clock, READ_EVERY.total_seconds() / 2)
+    assert (known(story).seq_read, hours(market)) == (2, ["16:00:01"])
+
+
+def test_the_list_of_timers_is_read_once_for_all_boxes(
+    market: Cloud, story: Story, guard: AtProvider, clock: FakeClock
+) -> None:
+    class Counted(Vast):
+        lists = 0
+
+        def provider_timers(self) -> dict[str, ProviderTimer]:
+            self.lists += 1
+            return super().provider_timers()
+
+        def provider_timer(self, instance_id: str) -> ProviderTimer | None:
+            raise AssertionError("a list for each box")
+
+    http = web.client("vast", market.url, market.api_key, (), clock)
+    vast, boxes = Counted(http, clock), [story]
+    guard.arm(setup_timer(story))
+    for number in (2, 3):
+        more = Story(story.journal, clock, f"run0000{number}", provider="vast").rented(minutes=30)
+        made = vast.create(order(vast)).instance_id
+        more.journal.attempts.made(more.label, made, "answer")
+        market.advance(1)
+        at = at_provider(vast, more.journal.attempts.get(more.label), more.journal)
+        assert at is not None
+        assert at.arm(setup_timer(more)) == ""
+        boxes.append(more)
+    settle(owed(story, vast, clock), clock, READ_EVERY.total_seconds() / 2)
+    assert vast.lists == 1
+    assert [(known(each).state, known(each).seq_read) for each in boxes] == [("armed", 1)] * 3
+    ages = {clock.now() - (known(each).read_back_at or START) for each in boxes}
+    assert max(ages) < READ_EVERY
