@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 from gpurun.blackbox import BlackBox
@@ -70,7 +71,8 @@ def _keep_reserve(places: Places) -> None:
         if not places.reserve.exists():
             partial = places.reserve.with_suffix(".tmp")
             partial.write_bytes(b"\0" * RESERVE_BYTES)
-            partial.replace(places.reserve)
+            with suppress(FileNotFoundError):  # another purchase has just put it there
+                partial.replace(places.reserve)
     except OSError as error:
         raise _no_room(places, str(error.strerror)) from error
 

@@ -9,15 +9,19 @@ import signal
 import sqlite3
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from gpurun import keeper
+from gpurun.clock import SystemClock
 from gpurun.locks import holder
+from gpurun.places import Places
 from gpurun.store.armed import armed
 from gpurun.store.database import backup
+from gpurun.trust import RESERVE_BYTES, may_buy
 from tests.homes import GPURUN, WAITS, Home
 
 
@@ -207,6 +211,17 @@ def test_a_clock_before_the_last_entry_buys_nothing_and_still_kills(
     home.until(lambda: home.box_processes() == [], 30)
 
 
+def test_purchases_at_one_moment_all_find_a_reserve(tmp_path: Path) -> None:
+    """Each makes it where there is none yet; that another was first is no lack of room."""
+    places = Places(tmp_path / "state").ensure()
+    for _ in range(8):
+        places.reserve.unlink(missing_ok=True)
+        with ThreadPoolExecutor(4) as pool:
+            for journal in pool.map(may_buy, [places] * 4, [SystemClock()] * 4):
+                journal.close()
+        assert places.reserve.stat().st_size == RESERVE_BYTES
+
+
 def test_a_full_disk_buys_nothing(home: Home) -> None:
     done = in_namespace(
         home,
@@ -252,7 +267,6 @@ def test_a_read_only_state_directory_buys_nothing(home: Home) -> None:
 def test_the_database_is_migrated_from_each_released_version_with_a_live_run_in_it(
     tmp_path: Path,
 ) -> None:
-    from gpurun.clock import SystemClock
     from gpurun.store import Journal
     from gpurun.store.database import head
 
