@@ -29,8 +29,8 @@ def in_the_account(provider: str) -> list[Schedule]:
 
 def in_the_home(provider: str) -> list[Schedule]:
     """What becomes of the keeper, and of the journal's disk."""
-    typed = Deed("gpurun", *TRAIN, words=("keeper", "run"))
-    killed = Deed("kill keeper", "driver", "Runs.show_phase", 2)
+    typed = Deed("gpurun", "driver", "Runs.begin_phase", 2, words=("keeper", "run"))
+    killed = Deed("kill keeper", *TRAIN)
     stopped = Deed("stop", "keeper", "Timers.acknowledge", 2, seconds=15)
     full = Deed("disk full", "driver", "Cloud.create", seconds=LONG_S)
     bare = Deed("disk full", *TRAIN, seconds=LONG_S, words=("no reserve",))
