@@ -16,6 +16,7 @@ from gpurun.engine.late import late_collect_s
 from gpurun.keeper.charges import Charge, from_blackbox, from_journal
 from gpurun.keeper.drivers import Drivers
 from gpurun.keeper.facts import STILL_BILLING_AFTER_S, Facts
+from gpurun.keeper.hostkeys import HostKeys
 from gpurun.keeper.lagging import Laggards
 from gpurun.keeper.lists import WATCHED_S, Lists
 from gpurun.keeper.notices import Notices
@@ -71,6 +72,7 @@ class Keeper:
         self._obligations = Obligations(cloud_of, clock, journal)
         self._laggards = Laggards(self._obligations.words_of, journal, clock)
         self._watches = Watches(places, settings, clock, journal, blackbox, cloud_of, self._drivers)
+        self._hostkeys = HostKeys(places, clock, journal)
         self._notices = Notices(places, settings, clock, journal)
         self._seen_version: int | None = None
         self._beat_s = 0.0
@@ -96,6 +98,7 @@ class Keeper:
             for run in runs:
                 self._alone(partial(self._take_over, run))
             self._alone(self._notices.step)
+            self._alone(self._hostkeys.step)
         except Exception:  # a tick that fails is a line in the log; the next one comes in a second
             log.exception("tick failed")
 
