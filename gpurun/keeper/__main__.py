@@ -12,7 +12,9 @@ from types import FrameType
 
 from gpurun.keeper import FEW_ARENAS
 
-AGAIN_AFTER_S = 0.5
+AGAIN_AFTER_S = 0.05
+AGAIN_IF_YOUNG_S = 0.5  # one that dies as soon as it lives is not started without a pause
+YOUNG_S = 5.0
 STOPPED, LOCKED = 0, 3  # told to stop; another keeper runs: no reason to start again
 
 
@@ -21,6 +23,7 @@ def parent() -> int:
 
     clock = SystemClock()
     while True:
+        began_s = clock.boot_s()
         child = subprocess.Popen(
             [sys.executable, "-m", "gpurun.keeper", "--child"], env=os.environ | FEW_ARENAS
         )
@@ -30,7 +33,8 @@ def parent() -> int:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         if child.wait() in (STOPPED, LOCKED, -signal.SIGTERM):  # told, perhaps before it could hear
             return max(STOPPED, child.returncode)
-        clock.sleep(AGAIN_AFTER_S)
+        lived_s = clock.boot_s() - began_s
+        clock.sleep(AGAIN_AFTER_S if lived_s > YOUNG_S else AGAIN_IF_YOUNG_S)
 
 
 def _forward(child: "subprocess.Popen[bytes]", number: int, _frame: FrameType | None) -> None:
