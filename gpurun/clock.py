@@ -48,6 +48,10 @@ class SystemClock:
     def sleep(self, seconds: float) -> None:
         time.sleep(max(0.0, seconds))
 
+    def set(self, offset_s: float) -> None:
+        """Time as another process of this boot has it: boot clock and so much more."""
+        self._offset_s = offset_s
+
     def observe(self, provider_date: datetime) -> None:
         seen_s = self.boot_s()
         offset_s = provider_date.timestamp() - seen_s

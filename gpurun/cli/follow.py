@@ -9,7 +9,7 @@ from types import FrameType
 from typing import Any
 
 from gpurun import glance, show
-from gpurun.clock import Deadline, SystemClock
+from gpurun.clock import Deadline
 from gpurun.errors import UsageError
 from gpurun.places import Places
 
@@ -48,7 +48,7 @@ class Follower:
         self._home = home
         self._run_id = run_id
         self._places = Places(home)
-        self._clock = SystemClock()
+        self._clock = glance.agreed_clock(home)
         self._look = show.Look.of(sys.stderr)
         self._shown = ""
         self._phase = ""

@@ -56,9 +56,9 @@ def home() -> Path:
 
 
 def now() -> datetime:
-    from gpurun.clock import SystemClock
+    from gpurun.glance import agreed_clock
 
-    return SystemClock().now()
+    return agreed_clock(home()).now()
 
 
 def at_terminal() -> bool:

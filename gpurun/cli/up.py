@@ -181,8 +181,7 @@ def _plan(
     ask: bool,
 ) -> Plan:
     """The cheapest plan among the recipe's providers; mistakes are found before any is asked."""
-    from gpurun import engine
-    from gpurun.clock import SystemClock
+    from gpurun import engine, glance
     from gpurun.errors import UsageError
     from gpurun.recipe import find, load, missing_secrets
     from gpurun.wiring import kind
@@ -209,7 +208,7 @@ def _plan(
         folder,
         offer_id=offer_id,
         settings=settings,
-        clock=SystemClock(),
+        clock=glance.agreed_clock(home()),
         skip_ladder=skip_ladder,
     )
 

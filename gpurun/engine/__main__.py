@@ -3,8 +3,8 @@
 import sys
 
 from gpurun import settings as configuration
-from gpurun.clock import SystemClock
 from gpurun.engine.driver import drive
+from gpurun.glance import agreed_clock
 from gpurun.places import Places
 
 
@@ -12,7 +12,8 @@ def main(arguments: list[str]) -> int:
     run_id, *flags = arguments
     may_rent = "--takeover" not in flags
     settings = configuration.load() if may_rent else configuration.load_for_ending()[0]
-    drive(run_id, Places.here(), settings, SystemClock(), may_rent)
+    places = Places.here()
+    drive(run_id, places, settings, agreed_clock(places.root), may_rent)
     return 0
 
 

@@ -21,6 +21,7 @@ from gpurun.engine.guarding import others
 from gpurun.engine.live import FINISHED, live_box
 from gpurun.engine.plan import Plan
 from gpurun.errors import GpurunError, PhaseFailed, ProviderError, StillBilling, UsageError
+from gpurun.glance import agreed_clock
 from gpurun.keeper.charges import Charge, from_blackbox
 from gpurun.locks import holder
 from gpurun.model import AttemptState, Ending, Run, RunState
@@ -39,7 +40,7 @@ AGAIN_S = 2.0
 
 def begin(plan: Plan, settings: Settings) -> str:
     """Write the run and start its driver; returns the run's id.  Nothing is rented by this call."""
-    places, clock = Places(settings.state_dir).ensure(), SystemClock()
+    places, clock = Places(settings.state_dir).ensure(), agreed_clock(settings.state_dir)
     journal = may_buy(places, clock)
     run_id = random_id(8)
     _require_writable(settings.runs_dir / run_id)
@@ -83,7 +84,7 @@ def begin(plan: Plan, settings: Settings) -> str:
 def resume(run_id: str, settings: Settings) -> None:
     """Start a driver for a run that has lost its own; it goes on from the journal."""
     places = Places(settings.state_dir)
-    journal = Journal(places.database, SystemClock())
+    journal = Journal(places.database, agreed_clock(places.root))
     run = journal.runs.get(run_id)
     if journal.owner.ensure()[1] != machine_hash():  # there its own driver may be at work
         raise UsageError(f"run {run_id} is not resumed: {journal.owner.trouble()}.")
@@ -109,7 +110,7 @@ class Killing:
 
 def kill(run_id: str, *, collect: bool, settings: Settings) -> Killing:
     """End a run.  Works without a journal, from the black box."""
-    places, clock = Places(settings.state_dir), SystemClock()
+    places, clock = Places(settings.state_dir), agreed_clock(settings.state_dir)
     try:
         try:
             said = _kill_by_journal(run_id, collect, places, settings, clock)

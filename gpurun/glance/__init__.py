@@ -10,6 +10,7 @@ from pathlib import Path
 from gpurun.blackbox import Entry
 from gpurun.errors import UsageError
 from gpurun.glance import keeping, lines
+from gpurun.glance.agreed import agreed_clock
 from gpurun.glance.history import artifacts, bills_of, spending_of, timers_of
 from gpurun.glance.reader import Reader, Row, Unreadable
 from gpurun.glance.rows import (
@@ -44,6 +45,7 @@ ORPHAN_KEYS = (  # what an older keeper has not written is null
 __all__ = [
     "ORPHAN_KEYS",
     "Document",
+    "agreed_clock",
     "events",
     "final_document",
     "keeper_document",

@@ -44,6 +44,7 @@ NEEDS_HANDS = (
     AttemptState.SEEN,
 )
 NOT_BILLING = (*SETTLED, AttemptState.INTENT)
+RUNS_EVERY_S = 1.5  # ticks are not exact
 WRITES_FOR_S = 0.5  # a tick is to end before the next one
 
 
@@ -76,6 +77,8 @@ class Keeper:
         self._notices = Notices(places, settings, clock, journal)
         self._seen_version: int | None = None
         self._beat_s = 0.0
+        self._runs: list[Run] = []
+        self._runs_s = float("-inf")
         self.busy = True
         self._probe: sqlite3.Connection | None = None
 
@@ -84,19 +87,18 @@ class Keeper:
             if self._nothing_new():
                 return
             charges = self._charges()
-            runs = self._unfinished()
-            self.busy = bool(charges or runs)
+            look_at_runs = self._is_time_for_runs()
+            if look_at_runs:
+                self._runs = self._unfinished()
+            self.busy = bool(charges or self._runs)
             self._beat()
             self._facts.note(self._journal.timers.acknowledge)
             self._enforce(charges)
-            self._lists.step({run.provider for run in runs})
             self._alone(self._settling.step)
             self._expire(charges)
             self._alone(self._obligations.step)
-            lagging = {each.attempt.run_id for each in charges if each.attempt and each.laggard}
-            self._alone(partial(self._watches.step, runs, lagging))
-            for run in runs:
-                self._alone(partial(self._take_over, run))
+            if look_at_runs:
+                self._look_at(self._runs, charges)
             self._alone(self._notices.step)
             self._alone(self._hostkeys.step)
         except Exception:  # a tick that fails is a line in the log; the next one comes in a second
@@ -143,15 +145,14 @@ class Keeper:
                 late = self._laggards.of(attempt, timer)
                 known[attempt.label] = from_journal(attempt, timer, late)
             entries = self._entries()
-            found = self._journal.attempts.find([label for label in entries if label not in known])
-            settled = {label for label, attempt in found.items() if attempt.state in NOT_BILLING}
+            others = self._journal.attempts.find([each for each in entries if each not in known])
+            settled = {label for label, attempt in others.items() if attempt.state in NOT_BILLING}
         except (StoreError, ValueError, TypeError, KeyError) as error:
             log.error("the journal cannot be read (%s); going by %s", error, self._places.blackbox)
             entries = self._entries()
         for label, entry in entries.items():
-            charge = from_blackbox(entry)
-            if charge is not None and label not in known and label not in settled:
-                known[label] = charge
+            if label not in known and label not in settled and (found := from_blackbox(entry)):
+                known[label] = found
         return list(known.values())
 
     def _entries(self) -> dict[str, Entry]:
@@ -189,6 +190,21 @@ class Keeper:
         for charge, lasts_s in self._rounds.lasting(STILL_BILLING_AFTER_S):
             if self._clock.boot_s() < until_s:
                 self._facts.still_billing(charge, lasts_s)
+
+    def _is_time_for_runs(self) -> bool:
+        """Timers are looked at each second, the runs around them every other one."""
+        now_s = self._clock.boot_s()
+        if self._runs and now_s - self._runs_s < RUNS_EVERY_S:
+            return False
+        self._runs_s = now_s
+        return True
+
+    def _look_at(self, runs: list[Run], charges: list[Charge]) -> None:
+        self._lists.step({run.provider for run in runs})
+        lagging = {each.attempt.run_id for each in charges if each.attempt and each.laggard}
+        self._alone(partial(self._watches.step, runs, lagging))
+        for run in runs:
+            self._alone(partial(self._take_over, run))
 
     def _serve(self, charge: Charge) -> None:
         if charge.fires(self._clock) and self._fire(charge):

@@ -16,8 +16,9 @@ from apscheduler.schedulers.blocking import BlockingScheduler
 from gpurun import settings as configuration
 from gpurun import wiring
 from gpurun.blackbox import BlackBox
-from gpurun.clock import Clock, SystemClock
+from gpurun.clock import Clock
 from gpurun.errors import GpurunError
+from gpurun.glance import agreed_clock
 from gpurun.keeper.daemon import Keeper
 from gpurun.keeper.merge import merge_blackbox
 from gpurun.locks import Taken, hold
@@ -45,7 +46,7 @@ def serve(clock: Clock | None = None) -> int:
     places = Places.here().ensure()
     try:
         with hold(places.keeper_lock):
-            return _keep(places, clock or SystemClock())
+            return _keep(places, clock or agreed_clock(places.root))
     except Taken:
         return LOCKED
 
