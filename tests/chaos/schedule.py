@@ -95,7 +95,7 @@ def drawn(seed: int, number: int, provider: str) -> Schedule:
     deeds = [_deed(dice, provider) for _ in range(dice.choice([1, 1, 2, 2, 3]))]
     beside = dice.choice([*[""] * 12, SECOND_UP, SECOND_MACHINE, COPIED])
     sleeps = [deed for deed in deeds if deed.do == "sleep"]
-    if beside not in (SECOND_MACHINE, COPIED):  # where the lid is closed on one machine alone
+    if not beside:  # else what sleeps is one of two, and a box of the other has another clock
         sleeps = sleeps[1:]
     return Schedule(
         provider=provider,
@@ -117,7 +117,8 @@ def _deed(dice: random.Random, provider: str) -> Deed:
         case "disk full":
             words = dice.choice([(), ("no reserve",)])
             return Deed(do, **where, seconds=round(dice.uniform(0.2, 20), 2), words=words)
-        case "sleep":
+        case "sleep":  # before its timer there is nothing to sleep past
+            where = dict(zip(("who", "point"), dice.choice(TIMED), strict=True))
             return Deed(do, **where, seconds=dice.choice([60.0, 3600.0, HOURS_9_S]))
         case "wall":  # on this machine a box has the same clock, which `accept` compares
             where = {"who": "driver", "point": dice.choice(AFTER_ACCEPT)}
@@ -177,6 +178,7 @@ POINTS = (
     ("any", "Attempts.deleting"),
     ("any", "Attempts.gone"),
 )
+TIMED = POINTS[POINTS.index(("driver", "Attempts.intend")) :]
 AFTER_ACCEPT = ("Timers.arming", "Timers.put_in_force", "Runs.collected", "Cloud.destroy")
 FAULTS: dict[str, tuple[tuple[str, dict[str, Any]], ...]] = {
     "local": (
