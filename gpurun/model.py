@@ -126,7 +126,10 @@ class Created:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """A rented machine as its provider describes it; in prose, the box."""
+    """A rented machine as its provider describes it; in prose, the box.
+
+    traffic_usd  what its bytes have cost so far, beside the rate; None: not told
+    """
 
     provider: str
     id: str
@@ -138,6 +141,7 @@ class Instance:
     gpu_count: int = 0
     machine: str = ""  # as in its offer
     message: str = ""  # why it does not start, in the provider's words
+    traffic_usd: Decimal | None = None
 
 
 @dataclass(frozen=True, slots=True)

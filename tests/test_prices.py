@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -46,16 +47,22 @@ def journal(tmp_path: Path, clock: FakeClock) -> Iterator[Journal]:
     journal.close()
 
 
-def training(journal: Journal, clock: FakeClock, run_minutes: float) -> Story:
-    """Armed as its money allows: $3.60 an hour, $13 in all."""
+def setting_up(journal: Journal, clock: FakeClock, reserved_usd: Decimal = Decimal(1)) -> Story:
+    """For ten minutes: $3.60 an hour, $13 in all."""
     story = Story(journal, clock).begun()
     attempts, caps = journal.attempts, Caps(MAX_USD)
     attempts.intend(
-        story.attempt(), story.timer(1, 10), [("fuse", True)], Decimal(1), caps, story.epoch
+        story.attempt(), story.timer(1, 10), [("fuse", True)], reserved_usd, caps, story.epoch
     )
     attempts.sending(story.label, story.epoch)
     attempts.made(story.label, "i-1", "answer")
     attempts.seen(story.label, clock.now(), None)
+    return story
+
+
+def training(journal: Journal, clock: FakeClock, run_minutes: float) -> Story:
+    """Armed as its money allows."""
+    story, caps = setting_up(journal, clock), Caps(MAX_USD)
     journal.timers.guard(story.label, "provider", "armed")
     budget = Budget(Decimal(10), MAX_USD, 600, run_minutes * 60, 300, 600)
     ends = run_timer(clock.now(), budget, story.usd_per_hour, Decimal(0), TRAITS)
@@ -149,19 +156,77 @@ def test_an_older_timer_that_is_being_armed_is_not_put_in_force(
     assert journal.timers.of(story.label) == shorter
 
 
+def test_traffic_beyond_what_was_held_is_money_that_pays_no_hour(
+    journal: Journal, clock: FakeClock
+) -> None:
+    story = training(journal, clock, run_minutes=180)
+    journal.ledger.hold(story.label, 0, Decimal("0.50"))
+    clock.advance(3600)
+    before = journal.timers.of(story.label)
+    assert journal.prices.moved(story.label, Decimal("0.50"), TRAITS, ()) is None
+    assert journal.timers.of(story.label) == before
+    timer = journal.prices.moved(story.label, Decimal(4), TRAITS, ())
+    assert timer is not None
+    # $5.40 are left: at $3.60 an hour 5400 s, of them 2 minutes of margin and 6 of tail.
+    assert timer.ends_at == clock.now() + timedelta(seconds=5400 - 480)
+    assert timer.fires_at == timer.ends_at - timedelta(minutes=5)
+    assert (timer.seq, timer.kind) == (3, "run")
+    assert journal.ledger.committed_usd(story.run_id) == MAX_USD
+    assert events(journal, "traffic") == ["$4.00 of it so far, $3.50 more than was held"]
+    assert journal.prices.moved(story.label, Decimal(4), TRAITS, ()) is None
+    assert journal.timers.of(story.label) == timer
+
+
+def test_traffic_that_the_money_still_pays_is_held_and_moves_no_timer(
+    journal: Journal, clock: FakeClock
+) -> None:
+    story = training(journal, clock, run_minutes=30)
+    before, committed = (
+        journal.timers.of(story.label),
+        journal.ledger.committed_usd(story.run_id),
+    )
+    assert journal.prices.moved(story.label, Decimal("1.25"), TRAITS, ()) is None
+    assert journal.timers.of(story.label) == before
+    assert journal.ledger.committed_usd(story.run_id) == committed + Decimal("1.25")
+
+
+def test_traffic_during_the_setup_takes_from_the_training_what_is_left(
+    journal: Journal, clock: FakeClock
+) -> None:
+    story = setting_up(journal, clock, reserved_usd=MAX_USD)
+    before = journal.timers.of(story.label)
+    assert journal.prices.moved(story.label, Decimal(9), TRAITS, ()) is None
+    assert journal.timers.of(story.label) == before
+    assert journal.ledger.committed_usd(story.run_id) == MAX_USD  # $4 stay reserved
+    timer = journal.prices.moved(story.label, Decimal("12.90"), TRAITS, ())
+    assert timer is not None
+    assert (timer.kind, timer.ends_at) == ("setup", clock.now())
+
+
+def test_the_traffic_of_a_box_that_is_gone_is_left_to_its_bill(
+    journal: Journal, clock: FakeClock
+) -> None:
+    story = training(journal, clock, run_minutes=180)
+    story.gone(Ending.DONE)
+    committed = journal.ledger.committed_usd(story.run_id)
+    assert journal.prices.moved(story.label, Decimal(9), TRAITS, ()) is None
+    assert journal.ledger.committed_usd(story.run_id) == committed
+
+
 @effort(max_examples=25, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(
     st.lists(
         st.tuples(
             st.integers(min_value=0, max_value=90),
             st.decimals(min_value=Decimal("0.01"), max_value=60, places=2),
+            st.decimals(min_value=0, max_value=9, places=2),
         ),
         min_size=1,
         max_size=5,
     )
 )
 def test_no_rise_moves_a_timer_later_and_what_is_left_pays_to_its_end(
-    tmp_path_factory: pytest.TempPathFactory, rises: list[tuple[int, Decimal]]
+    tmp_path_factory: pytest.TempPathFactory, rises: list[tuple[int, Decimal, Decimal]]
 ) -> None:
     clock = FakeClock()
     journal = journal_at(tmp_path_factory.mktemp("rises"), clock)
@@ -169,11 +234,12 @@ def test_no_rise_moves_a_timer_later_and_what_is_left_pays_to_its_end(
         story = training(journal, clock, run_minutes=180)
         before = journal.timers.of(story.label)
         assert before is not None
-        for minutes, rate in rises:
+        for minutes, rate, traffic_usd in rises:
             clock.advance(60 * minutes)
             if clock.now() >= before.fires_at:
                 return
             journal.prices.risen(story.label, rate, TRAITS, ())
+            journal.prices.moved(story.label, traffic_usd, TRAITS, ())
             before = _within(journal, clock, story, before)
     finally:
         journal.close()
@@ -187,14 +253,17 @@ def _within(journal: Journal, clock: FakeClock, story: Story, before: Timer) -> 
     rate = journal.attempts.get(story.label).usd_per_hour
     journal.ledger.book(story.label, "train")
     left_s = (now.ends_at - clock.now()).total_seconds()
-    spent = journal.ledger.spent_usd(story.run_id)
+    spent = journal.ledger.committed_usd(story.run_id, but_label=story.label)
     if left_s > 0:  # to the end of the fuse's margin and the tail
         assert spent + cost(rate, left_s + 480) <= MAX_USD + Decimal("0.01")
     return now
 
 
+@pytest.mark.parametrize(
+    ("booked_at", "traffic_usd"), [("0.90", None), ("1.89", "9.001")], ids=["price", "traffic"]
+)
 def test_a_keeper_that_lists_a_dearer_box_shortens_it_and_writes_the_black_box(
-    tmp_path: Path, journal: Journal, clock: FakeClock
+    tmp_path: Path, journal: Journal, clock: FakeClock, booked_at: str, traffic_usd: str | None
 ) -> None:
     cloud = FakeCloud(clock)
     need = Need("H100", 4, 100)
@@ -202,11 +271,13 @@ def test_a_keeper_that_lists_a_dearer_box_shortens_it_and_writes_the_black_box(
     story = training(journal, clock, run_minutes=180)
     order = Order(offer, need, story.label, clock.now(), clock.now(), Decimal(10))
     made = cloud.create(order).instance_id
+    counted = None if traffic_usd is None else Decimal(traffic_usd)
+    cloud.boxes[made] = replace(cloud.boxes[made], traffic_usd=counted)
     journal.attempts.made(story.label, made, "answer")
     with journal.database.write() as session:  # the account of this cloud
         row = session.get(InstanceRow, story.label)
         assert row is not None
-        row.account_id, row.usd_per_hour = cloud.account(), Decimal("0.90")
+        row.account_id, row.usd_per_hour = cloud.account(), Decimal(booked_at)
         session.add(row)
     clock.advance(600)
     before = journal.timers.of(story.label)
@@ -223,6 +294,8 @@ def test_a_keeper_that_lists_a_dearer_box_shortens_it_and_writes_the_black_box(
     assert after.ends_at < before.ends_at
     entry = blackbox.read()[story.label]
     assert (entry.seq, entry.usd_per_hour) == (after.seq, Decimal("1.89"))
+    held_usd = journal.ledger.committed_usd(story.run_id, but_label=story.label)
+    assert held_usd >= (counted or 0)
 
 
 def test_half_four_fifths_and_nearly_all_of_the_money_are_an_event_each_once(

@@ -2,27 +2,32 @@
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
-from decimal import Decimal
+from decimal import ROUND_CEILING, Decimal
 from typing import Any
 
 from gpurun.blackbox import BlackBox
+from gpurun.budget import CENT
 from gpurun.clock import Clock
 from gpurun.engine.limits import period_caps
 from gpurun.errors import GpurunError, ProviderError
 from gpurun.holdings import Whose, document, known_of, orphans_among
-from gpurun.model import SETTLED, Attempt, AttemptState, Ending, Instance, InstanceState
+from gpurun.model import SETTLED, Attempt, AttemptState, Ending, Instance, InstanceState, Timer
 from gpurun.outcome import conclude
 from gpurun.proof import Evidence, Lookup, listing, of_death
-from gpurun.provider import Prepaid, Provisioner
+from gpurun.provider import Prepaid, Provisioner, Traits
 from gpurun.settings import Settings
 from gpurun.store import Journal, StoreError
+from gpurun.store.periods import PeriodCap
 from gpurun.timers import entry_of, evidence_of
 
 log = logging.getLogger("gpurun.keeper")
+
+Costs = Callable[[str, Decimal, Traits, Sequence[PeriodCap]], Timer | None]
+ZERO = Decimal(0)
 
 LIST_EVERY_S = 30.0
 WALLET_EVERY_S = 300.0
@@ -70,6 +75,7 @@ class Lists:
         self._providers: dict[str, _Provider] = {}
         self._remembered: set[str] = set()
         self._watched_at_s = float("-inf")
+        self._traffic: dict[str, Decimal] = {}
 
     def working(self) -> bool:
         """Whether a list is being read right now."""
@@ -155,18 +161,22 @@ class Lists:
         rate = row.usd_per_hour if row.state is InstanceState.RUNNING else None
         if rate is not None and rate > attempt.usd_per_hour:
             log.error("%s now costs $%s/h", row.label, rate)
-            self._follow_price(row.label, rate)
+            self._follow_money(row.label, self._journal.prices.risen, rate)
+        traffic = (row.traffic_usd or ZERO).quantize(CENT, ROUND_CEILING)
+        if traffic > self._traffic.get(row.label, ZERO):  # the journal is asked once a cent
+            self._follow_money(row.label, self._journal.prices.moved, traffic)
+            self._traffic[row.label] = traffic
         if attempt.state is AttemptState.GHOST or attempt.state in SETTLED:
             log.error("%s is listed though it is %s: ending it", row.label, attempt.state)
             self._journal.attempts.reappeared(row.label)
             self._journal.attempts.made(row.label, row.id, "list")
 
-    def _follow_price(self, label: str, usd_per_hour: Decimal) -> None:
+    def _follow_money(self, label: str, costs: Costs, usd: Decimal) -> None:
         """SHORTEN: the timer is in force here at once; the other guards are found to lag."""
         provider = self._journal.attempts.get(label).provider
         traits = self._cloud_of(provider).traits
         caps = period_caps(self._settings, provider, self._clock.now())
-        if timer := self._journal.prices.risen(label, usd_per_hour, traits, caps):
+        if timer := costs(label, usd, traits, caps):
             attempt = self._journal.attempts.get(label)
             log.error("%s: its money now ends at %s UTC", label, f"{timer.ends_at:%H:%M:%S}")
             with contextlib.suppress(OSError):

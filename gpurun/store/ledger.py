@@ -4,9 +4,8 @@ reserve, release   what an attempt may cost at most, until it is proven gone
 accrue             its all-in rate by the clock, from the request to that proof, whatever its state
 hold               what may be billed beside that, until the provider says what it has charged:
                    `tail`, its rate for as long as billing may go on after the proof;
-                   `traffic`, what a run is expected to move, at its offer's prices.  Bytes are
-                   counted by the provider alone: a run that moves more is shown with too little
-                   until it is settled
+                   `traffic`, what a run is expected to move, at its offer's prices; more once its
+                   provider has counted more
 settle             the difference to what the provider has charged, for ever after the truth
 """
 
@@ -202,6 +201,11 @@ def add_hold(session: Session, run_id: str, label: str, usd: Decimal, clock: Clo
         session.add(
             LedgerRow(run_id=run_id, label=label, at=at, kind="hold", phase="traffic", usd=usd)
         )
+
+
+def held_for_traffic(session: Session, box: InstanceRow) -> Decimal:
+    rows = session.exec(_of_label(box, ["hold"])).all()
+    return sum((row.usd for row in rows if row.phase == "traffic"), ZERO)
 
 
 def release_reservation(session: Session, run_id: str, label: str, clock: Clock) -> Decimal:

@@ -1,4 +1,5 @@
-"""SHORTEN (protocol 3): what a box costs has risen, so its timer comes nearer, never later.
+"""SHORTEN (protocol 3): what a box costs has risen, by the hour or by what it moves, so its timer
+comes nearer, never later.
 
 The keeper's timer is in force at once, in the transaction that writes the price down; the guards
 beside it are found to hold an older one, and are armed again by whoever tends them.
@@ -12,10 +13,17 @@ from sqlmodel import Session
 
 from gpurun.budget import Deadlines, ceiling_usd, paid_until
 from gpurun.clock import Clock, after
-from gpurun.model import Timer, TimerState
+from gpurun.model import SETTLED, Timer, TimerState
 from gpurun.provider import Traits
 from gpurun.store.database import Database
-from gpurun.store.ledger import add_booking, add_reserve, committed, release_reservation
+from gpurun.store.ledger import (
+    add_booking,
+    add_hold,
+    add_reserve,
+    committed,
+    held_for_traffic,
+    release_reservation,
+)
 from gpurun.store.marks import max_usd_of
 from gpurun.store.periods import PeriodCap, rooms
 from gpurun.store.rows import timer_of
@@ -47,25 +55,45 @@ class Prices:
             times = usd_per_hour / box.usd_per_hour if box.usd_per_hour else None
             box.usd_per_hour = usd_per_hour
             session.add(box)
-            run = session.get(RunRow, box.run_id)
-            if run is None or box.ending is not None:
+            return self._follow(session, box, times, traits, caps)
+
+    def moved(
+        self, label: str, traffic_usd: Decimal, traits: Traits, caps: Sequence[PeriodCap]
+    ) -> Timer | None:
+        """A box whose traffic has cost more than was held for it; its timer, if it had to come
+        nearer.
+
+        `traffic_usd` is all that its provider has counted since it was made.
+        """
+        with self._database.write() as session:
+            box = session.get(InstanceRow, label)
+            if box is None or box.state in SETTLED:
                 return None
-            add_booking(session, box, run.phase, self._clock)
-            session.flush()
-            left_usd = _left_usd(session, run, label, caps)
-            return None if left_usd is None else self._follow(session, box, left_usd, times, traits)
+            more = traffic_usd - held_for_traffic(session, box)
+            if more <= 0:
+                return None
+            add_hold(session, box.run_id, label, more, self._clock)
+            said = f"${traffic_usd:.2f} of it so far, ${more:.2f} more than was held"
+            self._event(session, box, "traffic", said)
+            return self._follow(session, box, Decimal(1), traits, caps)
 
     def _follow(
         self,
         session: Session,
         box: InstanceRow,
-        left_usd: Decimal,
         times: Decimal | None,
         traits: Traits,
+        caps: Sequence[PeriodCap],
     ) -> Timer | None:
-        old = in_force(session, box.label)
-        if old is None or old.state != TimerState.IN_FORCE:
-            return None  # it is ending
+        """`times` as much an hour as before; None: nobody can tell."""
+        run, old = session.get(RunRow, box.run_id), in_force(session, box.label)
+        if run is None or box.ending is not None:
+            return None
+        add_booking(session, box, run.phase, self._clock)
+        session.flush()
+        left_usd = _left_usd(session, run, box.label, caps)
+        if left_usd is None or old is None or old.state != TimerState.IN_FORCE:
+            return None  # it is ending, or its row is damaged
         timer, now = timer_of(old), self._clock.now()
         fires_at = after(now, fires_in_s(timer, self._clock))
         ends_at = after(now, ends_in_s(timer, self._clock))

@@ -3,7 +3,8 @@
 Facts that shape it: `actual_status` is the container's word, null while it is being provisioned;
 `cur_state` the hardware's; `intended_status` what somebody wants.  A container that failed to start
 is `created` with hardware `stopped`.  `exited` alone may lag behind a container that answers.
-Everything but the id may be null, and the address may have white space around it.
+Everything but the id may be null, and the address may have white space around it.  Bytes are
+counted in KiB; no document says so, two users who measured it do.
 """
 
 from collections.abc import Mapping
@@ -44,6 +45,7 @@ def instance(name: str, row: Any) -> Instance:
         gpu_count=_whole(row.get("num_gpus")) or 0,
         machine=str(row.get("machine_id") or ""),
         message=str(row.get("status_msg") or "").strip()[:300],
+        traffic_usd=_traffic(row),
     )
 
 
@@ -82,6 +84,17 @@ def _rate(row: Mapping[str, Any], state: InstanceState) -> Decimal | None:
         disk = money(row.get("storage_total_cost"))
         total = total if disk is None else disk
     return None if total is None else micro_usd(total)
+
+
+def _traffic(row: Mapping[str, Any]) -> Decimal | None:
+    """What was moved either way, at the prices of this box; None where a number is missing."""
+    total = Decimal(0)
+    for way in ("up", "down"):
+        kib, usd_per_gb = money(row.get(f"inet_{way}_billed")), money(row.get(f"inet_{way}_cost"))
+        if kib is None or usd_per_gb is None:
+            return None
+        total += kib * 1024 * usd_per_gb / 10**9
+    return total
 
 
 def _whole(value: Any) -> int | None:

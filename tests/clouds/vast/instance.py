@@ -38,6 +38,8 @@ class Instance(Rental):
     attached: dict[int, str] = field(default_factory=dict)  # SSH keys of this instance alone
     addresses: dict[str, Any] = field(default_factory=dict)
     ran_since: datetime | None = None
+    sent_bytes: int = 0
+    received_bytes: int = 0
     outbid: bool = False
     expired: bool = False  # its host's offer has ended: it cannot start again
 
@@ -129,6 +131,8 @@ def row(instance: Instance, now: datetime) -> dict[str, Any]:
         "inet_down": machine.inet_down,
         "inet_up_cost": machine.inet_up_cost,
         "inet_down_cost": machine.inet_down_cost,
+        "inet_up_billed": Decimal(instance.sent_bytes) / 1024,
+        "inet_down_billed": Decimal(instance.received_bytes) / 1024,
         "image_uuid": instance.image,
         "image_args": [],
         "image_runtype": instance.runtype,

@@ -255,6 +255,8 @@ class VastWorld(World):
     def charge_traffic(self, instance: Instance, sent: int, received: int) -> None:
         """Bytes at the machine's price per GB (10**9)."""
         machine = instance.machine_offered
+        instance.sent_bytes += sent
+        instance.received_bytes += received
         instance.meter.charge("bwu", Decimal(sent) * machine.inet_up_cost / 10**9)
         instance.meter.charge("bwd", Decimal(received) * machine.inet_down_cost / 10**9)
 

@@ -147,6 +147,15 @@ def test_a_box_destroyed_in_the_console_is_gone_by_the_row(
     assert cost(market, HOUR_S) == 0
 
 
+def test_what_a_box_has_moved_is_told_in_dollars(market: Cloud, vast: Vast, box: str) -> None:
+    row = vast.instance(box)
+    assert row is not None
+    assert row.traffic_usd == 0
+    market.fault("traffic", up_gb=2, down_gb=30)
+    [row] = vast.instances()
+    assert row.traffic_usd == 2 * Decimal("0.0026") + 30 * Decimal("0.0013")
+
+
 # Purchases.
 
 
