@@ -65,11 +65,11 @@ class Vast:
         return market.offers(self.name, self._wire, need, self._avoided())
 
     def instances(self) -> list[Instance]:
-        return listing.instances(self.name, self._wire)
+        return listing.instances(self.name, self._wire, self._clock.now())
 
     def instance(self, instance_id: str) -> Instance | None:
         row = listing.row_of(self._wire, instance_id)
-        return None if row is None else rows.instance(self.name, row)
+        return None if row is None else rows.instance(self.name, row, self._clock.now())
 
     def create(self, order: Order) -> Created:
         if self._public_keys is None and not order.ssh_public_key:

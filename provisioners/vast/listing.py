@@ -6,6 +6,7 @@ answer.  One instance by id is v0's: null is Vast's word that there is none.
 """
 
 import json
+from datetime import datetime
 from typing import Any
 
 from gpurun.errors import ProviderError
@@ -17,7 +18,7 @@ PAGE, PAGES_MOST = 25, 200
 _BY_ID = json.dumps([{"col": "id", "dir": "asc"}])
 
 
-def instances(name: str, wire: Wire) -> list[Instance]:
+def instances(name: str, wire: Wire, now: datetime | None = None) -> list[Instance]:
     rows: list[Instance] = []
     totals: set[Any] = set()
     token: str | None = None
@@ -27,7 +28,7 @@ def instances(name: str, wire: Wire) -> list[Instance]:
         found, token, total = (page.get(k) for k in ("instances", "next_token", "total_instances"))
         if not isinstance(found, list) or not isinstance(total, int):
             raise ProviderError("vast: the list of instances has no rows, or no total")
-        rows += [instance(name, row) for row in found]
+        rows += [instance(name, row, now) for row in found]
         totals.add(total)
         if not token:
             break

@@ -3,8 +3,8 @@
 Facts that shape it: `actual_status` is the container's word, null while it is being provisioned;
 `cur_state` the hardware's; `intended_status` what somebody wants.  A container that failed to start
 is `created` with hardware `stopped`.  `exited` alone may lag behind a container that answers.
-Everything but the id may be null, and the address may have white space around it.  Bytes are
-counted in KiB; no document says so, two users who measured it do.
+Everything but the id may be null, and the address may have white space around it.  Bytes moved are
+counted in a unit that no document names; KiB, by those who held it against the speed of a line.
 """
 
 from collections.abc import Mapping
@@ -25,11 +25,15 @@ _WORDS = {
     "running": InstanceState.RUNNING,
     "stopped": InstanceState.STOPPED,
 }
+LINE_SLACK = 2  # a host tells the speed of its own line
 _NOISE, _CENT = Decimal("1e-9"), Decimal("1e-6")
 
 
-def instance(name: str, row: Any) -> Instance:
-    """ProviderError for a row without an id: a list that holds it is not complete."""
+def instance(name: str, row: Any, now: datetime | None = None) -> Instance:
+    """ProviderError for a row without an id: a list that holds it is not complete.
+
+    What it has moved is told only with `now`.
+    """
     if not isinstance(row, dict) or (number := _whole(row.get("id"))) is None:
         raise ProviderError(f"{name}: a row without an id: nothing can be said of the account")
     state = state_of(row)
@@ -45,7 +49,7 @@ def instance(name: str, row: Any) -> Instance:
         gpu_count=_whole(row.get("num_gpus")) or 0,
         machine=str(row.get("machine_id") or ""),
         message=str(row.get("status_msg") or "").strip()[:300],
-        traffic_usd=_traffic(row),
+        traffic_usd=None if now is None else _traffic(row, now),
     )
 
 
@@ -86,12 +90,20 @@ def _rate(row: Mapping[str, Any], state: InstanceState) -> Decimal | None:
     return None if total is None else micro_usd(total)
 
 
-def _traffic(row: Mapping[str, Any]) -> Decimal | None:
-    """What was moved either way, at the prices of this box; None where a number is missing."""
-    total = Decimal(0)
+def _traffic(row: Mapping[str, Any], now: datetime) -> Decimal | None:
+    """What was moved either way, at the prices of this box.
+
+    None where a number is missing, and where the line could not have carried so much: then the
+    unit is another, and no timer comes nearer for it.
+    """
+    made_at, total = _moment(row.get("start_date")), Decimal(0)
     for way in ("up", "down"):
         kib, usd_per_gb = money(row.get(f"inet_{way}_billed")), money(row.get(f"inet_{way}_cost"))
-        if kib is None or usd_per_gb is None:
+        mbit_s = money(row.get(f"inet_{way}"))
+        if kib is None or usd_per_gb is None or mbit_s is None or made_at is None:
+            return None
+        seconds = Decimal((now - made_at).total_seconds())
+        if kib * 1024 > mbit_s * 125_000 * seconds * LINE_SLACK:
             return None
         total += kib * 1024 * usd_per_gb / 10**9
     return total

@@ -152,8 +152,16 @@ def test_what_a_box_has_moved_is_told_in_dollars(market: Cloud, vast: Vast, box:
     assert row is not None
     assert row.traffic_usd == 0
     market.fault("traffic", up_gb=2, down_gb=30)
-    [row] = vast.instances()
+    later = adapter(market, FakeClock(START + timedelta(hours=1)))
+    [row] = later.instances()
     assert row.traffic_usd == 2 * Decimal("0.0026") + 30 * Decimal("0.0013")
+
+
+def test_more_than_a_line_can_carry_is_not_believed(market: Cloud, vast: Vast, box: str) -> None:
+    market.fault("traffic", up_gb=2, down_gb=30_000)
+    for minutes, told in ((1, None), (60 * 24, Decimal("39.0052"))):
+        later = adapter(market, FakeClock(START + timedelta(minutes=minutes)))
+        assert later.instances()[0].traffic_usd == told
 
 
 # Purchases.
