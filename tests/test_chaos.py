@@ -1,21 +1,47 @@
-"""A few schedules of chaos, and proof that its judge is not blind; the rest by hand (chaos)."""
+"""Fifty schedules of chaos, and proof that its judge is not blind; the rest by hand (chaos)."""
 
 import subprocess
+from collections.abc import Iterable
 
 import pytest
 
 from tests.chaos.mutations import PATCHES, SEEKERS, all_caught
 from tests.chaos.playing import play_all
-from tests.chaos.schedule import drawn, from_json
+from tests.chaos.schedule import Schedule, drawn, from_json
+from tests.chaos.worlds import in_the_account, worlds
 
-SOME = 4
+SEED = 2026
+SIDE_BY_SIDE = 3  # what is late by the machine's load counts as late
 
 
+@pytest.mark.box
 @pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_nothing_leaks_whatever_dies() -> None:
-    schedules = [drawn(2026, number, "local") for number in range(SOME)]
-    for result in play_all(schedules, side_by_side=SOME):
+@pytest.mark.timeout(900)
+@pytest.mark.xdist_group("chaos")  # one after the other: all at once they would be late
+@pytest.mark.parametrize("first", [0, 8, 16])
+def test_nothing_leaks_whatever_dies(first: int) -> None:
+    _all_clean(drawn(SEED, number, "local") for number in range(first, first + 8))
+
+
+@pytest.mark.box
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.xdist_group("chaos")
+def test_nothing_leaks_whatever_else_is_there() -> None:
+    _all_clean(worlds("local"))
+
+
+@pytest.mark.box
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("provider", ["vast", "prime"])
+def test_nothing_leaks_at_a_cloud(provider: str) -> None:
+    drawn_ones = (drawn(SEED, number, provider) for number in range(6))
+    _all_clean([*in_the_account(provider), *drawn_ones])
+
+
+def _all_clean(schedules: Iterable[Schedule]) -> None:
+    for result in play_all(schedules, side_by_side=SIDE_BY_SIDE):
         assert result.verdict.clean, f"{result.verdict.found} {result.schedule.to_json()}"
 
 

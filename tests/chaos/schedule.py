@@ -74,11 +74,20 @@ class Schedule:
         return any(deed.do in ("fault", "disk full") for deed in self.deeds)
 
     def excuses(self, ending: str | None) -> bool:
-        """Whether a run may have ended so before its time: as was wanted, or by its training."""
+        """Whether a box may have ended before its time: as was wanted, or by its training.
+
+        A `kill` that finds no room to be written ends the box all the same; of its run the journal
+        knows only, later, that its timer fired.
+        """
         killed = any(deed.words[:1] == ("kill",) for deed in self.deeds)
         full = any(deed.do == "disk full" for deed in self.deeds)  # what needs room fails
         fails = self.train == "fails" or full
-        wanted = {"kill": killed, "done": self.train == "ends", "failed": fails}
+        wanted = {
+            "kill": killed,
+            "done": self.train == "ends",
+            "failed": fails,
+            "deadline": killed and full,
+        }
         return wanted.get(ending or "", False)
 
 
