@@ -64,7 +64,7 @@ class PretrainConfig:
     log_interval: int | None = None  # steps between reports; None: 1 on a CPU, 10 on a GPU
     hang_minutes: float = 15.0  # without a step, all stacks are shown and the run ends; 0: never
     device: str = "auto"  # cuda if there is one
-    compile: bool | None = None  # None: on a GPU, unless DISABLE_COMPILE is set
+    compile: bool | None = None  # None: layers on a GPU, attention on a CPU
     shard_puzzle_emb: bool = True  # over the ranks; exact
     new_puzzles: bool = False  # load_checkpoint on data of other puzzles: their vectors start anew
 

@@ -1,7 +1,8 @@
-"""torch.compile for the one function that takes the time: the layers, once over.
+"""torch.compile for the one function that takes the time, the layers, once over; on a CPU, where it
+gains nothing, attention of our own.
 
-Compiling them and not the whole recursion keeps it to a small graph (one without gradient, one
-with, one with it on both inputs), which is ready in seconds and cached on the box.
+Compiling the layers and not the whole recursion keeps it to a small graph (one without gradient,
+one with, one with it on both inputs), which is ready in seconds and cached on the box.
 
 Proven to agree with eager on a CPU; its speed on a GPU is not yet measured.
 """
@@ -17,6 +18,8 @@ import torch
 from remote.config import PretrainConfig
 from remote.models.act import ACTLossHead
 from remote.models.blocks import run
+from remote.models.cpu_attention import make
+from remote.models.layers import Attention
 
 log = logging.getLogger(__name__)
 CACHE = Path("~/.cache/torchinductor")
@@ -33,6 +36,17 @@ def compile_model(model: ACTLossHead, config: PretrainConfig, device: torch.devi
     return wanted
 
 
+def speed_up_attention(model: ACTLossHead, config: PretrainConfig) -> None:
+    """On a CPU, in float32, where nothing has a gradient; for a model that is not compiled."""
+    inner = model.model.inner
+    if config.compile is False or inner.dtype != torch.float32:
+        return
+    layers = [module for module in inner.modules() if isinstance(module, Attention)]
+    if layers and (mix := make(layers[0].width, os.environ, shutil.which)):
+        for layer in layers:
+            layer.mix = mix
+
+
 def decide(
     setting: bool | None,
     device: str,
@@ -45,7 +59,7 @@ def decide(
     if setting is False:
         return False, "off, compile=False"
     if setting is None and device != "cuda":
-        return False, "off on a CPU; compile=True turns it on"
+        return False, "off on a CPU, where it is slower; compile=True turns it on"
     names = ("CC", "gcc", "clang") if device == "cuda" else ("CXX", "g++", "clang++")
     compilers = [environ.get(names[0], ""), *names[1:]]
     if not any(name and which(name) for name in compilers):

@@ -45,7 +45,7 @@ class Core(nn.Module):
         super().__init__()
         self.config = config
         width = config.hidden_size
-        self._dtype = dtype
+        self.dtype = dtype
         self.run = run  # or a compiled form of it
         self.spares_blanks = False  # see `spare_blanks`
         self._prefix = config.puzzle_emb_len
@@ -142,5 +142,5 @@ class Core(nn.Module):
     def without_gradient(self) -> Iterator[None]:
         """For the rounds before the last."""
         linears = (module for module in self.modules() if isinstance(module, CastedLinear))
-        with torch.no_grad(), cast_once(linears, self._dtype):
+        with torch.no_grad(), cast_once(linears, self.dtype):
             yield

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding, linear, pad, scaled_dot_product_attention, silu
 
+from remote.models.cpu_attention import Mix
+
 Turns = tuple[Tensor, Tensor]  # cosines and sines of rotary positions, float32 [S, head_width]
 
 TRUNCATION = 2.0  # standard deviations
@@ -100,10 +102,16 @@ class Attention(nn.Module):
     def __init__(self, hidden_size: int, num_heads: int) -> None:
         super().__init__()
         self._num_heads = num_heads
+        self.width = hidden_size // num_heads
         self.qkv_proj = CastedLinear(hidden_size, 3 * hidden_size)
         self.o_proj = CastedLinear(hidden_size, hidden_size)
+        self.mix: Mix | None = None  # in place of PyTorch's, where nothing has a gradient
 
     def forward(self, x: Tensor, turns: Turns | None) -> Tensor:
+        if self.mix is not None and not torch.is_grad_enabled():
+            query, key, value = self.heads(x, turns)
+            mixed = self.mix(query.flatten(0, 1), key, value, [x.shape[1]] * len(x))
+            return self.o_proj(mixed.view(x.shape))
         query, key, value = (t.transpose(1, 2) for t in self.heads(x, turns))
         mixed = scaled_dot_product_attention(query, key, value)
         # Not `view`: backends differ in the strides they return.
@@ -119,8 +127,11 @@ class Attention(nn.Module):
 
     def answer(self, query: Tensor, key: Tensor, value: Tensor, asking: Tensor) -> Tensor:
         """What the positions `asking` (bool (B, S)) attend to: (T, D), row after row."""
+        counts = asking.sum(1).tolist()
+        if self.mix is not None and not torch.is_grad_enabled():
+            return self.o_proj(self.mix(query[asking], key, value, counts))
         asked = zip(
-            query[asking].split(asking.sum(1).tolist()),
+            query[asking].split(counts),
             key.transpose(1, 2).unbind(),
             value.transpose(1, 2).unbind(),
             strict=True,
