@@ -1,7 +1,6 @@
 """Measures this project's trainer: python -m benchmarks.train.ours JOB FOUND"""
 
 import itertools
-import os
 import resource
 import sys
 import time
@@ -26,8 +25,6 @@ def main(job: Job) -> Found:
     words = [f"{key}={value}" for key, value in job.settings.items()]
     shared = Path(job.shared)
     words += [f"data_paths=[{job.data}]", f"device={job.device}", f"checkpoint_path={shared}/ours"]
-    if "DISABLE_COMPILE" not in os.environ:
-        words.append("compile=True")  # on a CPU it must be asked for
     config = load_config(words)
     config.settle_names("now")
     device = torch.device("cuda", 0) if job.device == "cuda" else torch.device("cpu")
