@@ -36,16 +36,16 @@ def may_buy(places: Places, clock: Clock) -> Journal:
     return journal
 
 
-def require_trust(journal: Journal) -> None:
+def require_trust(journal: Journal, undone: str = "nothing was rented") -> None:
     """This journal is of this machine and no older copy, and the clock is not before it."""
     if trouble := journal.owner.trouble():
-        raise UsageError(f"nothing was rented: {trouble}.")
+        raise UsageError(f"{undone}: {trouble}.")
     last = journal.runs.last_event_at()
     wall = datetime.fromtimestamp(wall_s(), UTC)
     if last is not None and wall < last - CLOCK_SLACK:
         raise UsageError(
             f"this machine's clock says {wall:%Y-%m-%d %H:%M} UTC, the journal's last entry is of "
-            f"{last:%Y-%m-%d %H:%M} UTC: nothing was rented. Set the clock; killing still works."
+            f"{last:%Y-%m-%d %H:%M} UTC: {undone}. Set the clock; killing still works."
         )
 
 

@@ -90,5 +90,5 @@ def _settled(run_id: str) -> dict[str, Any]:
 def _outcome(document: dict[str, Any]) -> str:
     code = document["exit_code"]
     state = document["state"].replace("_", " ")
-    why = f" ({document['reason']})" if document["reason"] else ""
+    why = f" ({document['reason'].splitlines()[0]})" if document["reason"] else ""
     return f"{state}{why}" + (f", exit {code}" if code is not None else "")

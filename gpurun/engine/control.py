@@ -138,14 +138,14 @@ def kill_everything_in_blackbox(settings: Settings) -> str:
 def extension(run_id: str, seconds: float, settings: Settings) -> Extension:
     """What `extend` would come to; refused where it would be, and nothing is changed."""
     ctx, attempt = live_box(run_id, settings)
-    require_trust(ctx.journal)
+    require_trust(ctx.journal, "nothing was changed")
     return extending.extension(ctx, attempt, seconds)
 
 
 def extend(run_id: str, seconds: float, settings: Settings) -> Extension:
     """Move the timer of a live run later, on every guard, if its money pays for it."""
     ctx, attempt = live_box(run_id, settings)
-    require_trust(ctx.journal)
+    require_trust(ctx.journal, "nothing was changed")
     box = Box(ctx, attempt, lambda _line: None)
     return extending.extend(ctx, attempt, others(ctx, attempt, box.line), seconds)
 

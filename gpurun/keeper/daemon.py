@@ -77,6 +77,7 @@ class Keeper:
         self._notices = Notices(places, settings, clock, journal)
         self._seen_version: int | None = None
         self._beat_s = 0.0
+        self._waiting: set[str] = set()  # labels whose timer is to fire when there is time
         self._runs: list[Run] = []
         self._runs_s = float("-inf")
         self.busy = True
@@ -176,16 +177,26 @@ class Keeper:
             return []
 
     def _enforce(self, charges: list[Charge]) -> None:
-        """What must be gone first.  The writes of a thousand at once are made in several ticks."""
-        ending = [each for each in charges if each.is_ending]
-        for charge in ending:
-            self._alone(partial(self._serve, charge))
+        """What must be gone first.  The writes of a thousand at once are made in several ticks; a
+        box whose end comes before its turn is ended all the same.
+        """
+        waited, self._waiting = self._waiting, set()
+        overdue = {
+            each.label for each in charges if each.label in waited and each.ends(self._clock)
+        }
+        for charge in charges:
+            if charge.is_ending or charge.label in overdue:
+                self._alone(partial(self._end, charge))
         self._rounds.begin()
         until_s = self._clock.boot_s() + WRITES_FOR_S
         for charge in charges:
-            in_time = self._clock.boot_s() < until_s or charge.ends(self._clock)
-            if not charge.is_ending and in_time:
+            if charge.is_ending or not charge.fires(self._clock):
+                continue
+            must = charge.ends(self._clock) and charge.label not in overdue
+            if must or self._clock.boot_s() < until_s:
                 self._alone(partial(self._serve, charge))
+            else:
+                self._waiting.add(charge.label)
         self._rounds.begin()
         for charge, lasts_s in self._rounds.lasting(STILL_BILLING_AFTER_S):
             if self._clock.boot_s() < until_s:
@@ -209,6 +220,9 @@ class Keeper:
     def _serve(self, charge: Charge) -> None:
         if charge.fires(self._clock) and self._fire(charge):
             return  # the next tick has the timer that was written just now
+        self._end(charge)
+
+    def _end(self, charge: Charge) -> None:
         if charge.attempt is not None and charge.attempt.state is AttemptState.INTENT:
             return  # nothing was sent
         if charge.ends(self._clock) or self._abandoned(charge):

@@ -67,8 +67,9 @@ def run_text(run: dict[str, Any], look: Look) -> str:
         ]  # fmt: skip
     facts += [("collected", run["collected_at"] and local_time(run["collected_at"]))]
     facts += [("results", if_off(run))]
-    facts += [("reason", run["reason"]), ("error", run["error"])]
-    if (verdict := run["verdict"]) and verdict["says"] not in (run["error"] or ""):
+    reason, error = run["reason"] or "", run["error"] or ""
+    facts += [("reason", "" if reason in error else reason), ("error", error)]
+    if (verdict := run["verdict"]) and verdict["says"] not in error:
         facts += [("verdict", f"{verdict['says']} {verdict['cure']}")]
         facts += [("evidence", verdict["evidence"])]
     wide = max(len(name) for name, _ in facts)
@@ -252,8 +253,9 @@ def _gpu(run: dict[str, Any]) -> str:
 
 def _timer(timer: dict[str, Any]) -> str:
     kind = f"{timer['kind']} " if timer["kind"] else ""
+    what = "kept until" if timer["kind"] == "keep" else "training stops at"
     return (
-        f"{kind}timer {timer['seq']}: training stops at {local_time(timer['fires_at'])}, "
+        f"{kind}timer {timer['seq']}: {what} {local_time(timer['fires_at'])}, "
         f"the box goes at {local_time(timer['ends_at'])}"
     )
 
