@@ -273,18 +273,18 @@ def test_a_database_restored_to_the_intent_buys_nothing_and_ends_the_box(world: 
     assert not world.alive
 
 
+class Busy(FakeClock):
+    """A machine where time passes with everything that is done."""
+
+    costs_s = 0.0
+
+    def boot_s(self) -> float:
+        self.advance(self.costs_s)
+        return super().boot_s()
+
+
 def test_many_timers_that_fire_at_once_make_no_tick_long(tmp_path: Path, told: list[int]) -> None:
     """What is to be gone goes in that very tick; the writes for the others take several."""
-
-    class Busy(FakeClock):
-        """A machine where time passes with everything that is done."""
-
-        costs_s = 0.0
-
-        def boot_s(self) -> float:
-            self.advance(self.costs_s)
-            return super().boot_s()
-
     world = World(tmp_path, Busy())
     world.rent(minutes=1)
     others = [world.rent_more(number, minutes=2) for number in range(6)]
@@ -379,3 +379,23 @@ def test_a_guard_that_was_to_act_and_did_not_ends_no_run(world: World, told: lis
     world.tick(1, apart_s=10)
     assert not told
     assert world.alive
+
+
+def test_a_box_whose_timer_nobody_had_time_to_fire_is_ended_at_its_end(
+    tmp_path: Path, told: list[int]
+) -> None:
+    world = World(tmp_path, Busy())
+    world.rent(minutes=1)
+    with hold(world.places.run_lock("run00001")):
+        world.tick(1, apart_s=55)
+        world.clock.costs_s = 0.6  # no tick has time to write
+        world.tick(3, apart_s=5)
+        assert world.alive
+        assert not told
+        world.clock.costs_s = 0.0
+        world.clock.advance(60)
+        world.clock.costs_s = 0.6
+        world.tick(1)
+        assert not world.alive
+        assert not told
+    world.journal.close()

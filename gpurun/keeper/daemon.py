@@ -190,10 +190,11 @@ class Keeper:
         self._rounds.begin()
         until_s = self._clock.boot_s() + WRITES_FOR_S
         for charge in charges:
-            if charge.is_ending or not charge.fires(self._clock):
+            if charge.is_ending:
                 continue
             must = charge.ends(self._clock) and charge.label not in overdue
-            if must or self._clock.boot_s() < until_s:
+            quick = not charge.fires(self._clock)
+            if quick or must or self._clock.boot_s() < until_s:
                 self._alone(partial(self._serve, charge))
             else:
                 self._waiting.add(charge.label)
