@@ -22,7 +22,7 @@ from gpurun.reaper import Holdings, ask, ask_for_many, holdings, look
 log = logging.getLogger("gpurun.keeper")
 
 RETRY_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
-MANY_WITHIN_S = 2.0  # for an answer about many boxes
+MANY_WITHIN_S = 5.0  # an answer for many boxes; Vast takes such a request every 3 s
 THREADS = 8
 
 
@@ -47,6 +47,7 @@ class _Lane:
     looking: ThreadPoolExecutor
     due: list[Case] = field(default_factory=list)
     waiting: list[Case] = field(default_factory=list)
+    asks_for_many: bool = False
     listing: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -99,10 +100,13 @@ class Rounds:
             due, lane.due = lane.due, []
             to_ask, to_look = _split(due, _is_to_be_asked)
             many, single = _split(to_ask, self._goes_with_others)
-            if len(many) > 1:
-                lane.asking.submit(self._ask_for_many, lane, many)
-            else:
+            if len(many) < 2:
                 single = to_ask
+            elif lane.asks_for_many:  # the next request takes all that have come by then
+                lane.due += many
+            else:
+                lane.asks_for_many = True
+                lane.asking.submit(self._ask_for_many, lane, many)
             for case in single:
                 lane.asking.submit(self._ask, lane, case)
             self._await_list(lane, to_look)
@@ -148,6 +152,7 @@ class Rounds:
                 log.error("asking for the end of %d boxes at once: %s", len(cases), heard.trouble)
         except Exception:
             log.exception("asking for the end of %d boxes at once failed", len(cases))
+        lane.asks_for_many = False
         single, asked = _split(cases, _is_to_be_asked)
         for case in single:
             lane.asking.submit(self._ask, lane, case)
