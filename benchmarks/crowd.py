@@ -65,7 +65,11 @@ class Crowd:
             fired = dict(connection.execute(asked).fetchall())
         timers = self.timers.values()
         return (
-            [fired[timer.label] - timer.fires_at.timestamp() for timer in timers],
+            [
+                fired[timer.label] - timer.fires_at.timestamp()
+                for timer in timers
+                if timer.label in fired
+            ],
             [(self.ended_at[timer.label] - timer.ends_at).total_seconds() for timer in timers],
         )
 
@@ -182,9 +186,12 @@ def _served(made: Crowd, clock: Clock) -> Iterator[str]:
             self._answer(*_got(made, self.path))
 
         def do_DELETE(self) -> None:
-            row = made.rows.pop(_number(self.path), None)
-            if row is not None:
-                made.ended_at[row["label"]] = clock.now()
+            length = int(self.headers.get("Content-Length", 0))
+            body = json.loads(self.rfile.read(length) or b"{}")
+            for number in body.get("instance_ids") or [_number(self.path)]:
+                row = made.rows.pop(number, None)
+                if row is not None:
+                    made.ended_at[row["label"]] = clock.now()
             self._answer("DELETE", {"success": True})
 
         def _answer(self, what: str, body: dict[str, Any]) -> None:
