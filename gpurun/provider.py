@@ -5,7 +5,7 @@ retries; unknown status words are UNKNOWN, and UNKNOWN bills; money is Decimal a
 disk asked; an error never holds a key.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -117,6 +117,14 @@ class OverSsh(Protocol):
 
     def self_destroy(self, instance_id: str) -> str:
         """POSIX sh text that ends this one box, run on it by the fuse (0 = surely ended)."""
+
+
+@runtime_checkable
+class EndsMany(Protocol):
+    """A provider that ends many boxes by one request."""
+
+    def destroy_many(self, instance_ids: Sequence[str]) -> None:
+        """As `destroy`, for each of them: returning means that every one is acknowledged."""
 
 
 @runtime_checkable
@@ -242,6 +250,14 @@ class KeepsTimers(Protocol):
 
     def disarm_provider_timer(self, instance_id: str) -> None:
         """Remove it; idempotent.  Returning means that none is held."""
+
+
+@runtime_checkable
+class TimersAtOnce(Protocol):
+    """A provider whose list of timers holds those of all boxes."""
+
+    def provider_timers(self) -> Mapping[str, ProviderTimer]:
+        """As `provider_timer` reads them back, each under the id of its box."""
 
 
 @dataclass(frozen=True, slots=True)

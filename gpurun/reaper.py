@@ -6,7 +6,6 @@ due and where the evidence is kept (protocol I8).
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, runtime_checkable
 
 from gpurun.atonce import ask_each
 from gpurun.clock import Clock
@@ -14,17 +13,9 @@ from gpurun.errors import ProviderError
 from gpurun.identity import age, twins_among
 from gpurun.model import Instance, InstanceState
 from gpurun.proof import Evidence, Lookup, Verdict, listing, of_death
-from gpurun.provider import Provisioner
+from gpurun.provider import EndsMany, Provisioner
 
 LOOK_S = 1.0  # before a DELETE, whether the id is still ours: no longer than this
-
-
-@runtime_checkable
-class EndsMany(Protocol):
-    """A provider that ends many boxes by one request."""
-
-    def destroy_many(self, instance_ids: Sequence[str]) -> None:
-        """As `destroy`, for each of them: returning means that every one is acknowledged."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ A guard is what it was read to hold, never what it was told (protocol I15).
 
 from gpurun.clock import Clock
 from gpurun.errors import ProviderError
-from gpurun.guards.at_provider import AtProvider, TimersAtOnce, at_provider
+from gpurun.guards.at_provider import AtProvider, at_provider
 from gpurun.guards.on_box import Fuse, from_start, fuse_of
 from gpurun.model import Attempt
 from gpurun.provider import KeepsTimers, OverSsh, OwnFuse, Provisioner
@@ -14,7 +14,6 @@ from gpurun.store import Journal
 __all__ = [
     "AtProvider",
     "Fuse",
-    "TimersAtOnce",
     "at_provider",
     "disarm_all",
     "from_start",

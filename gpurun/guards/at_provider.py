@@ -4,9 +4,7 @@ It is matched by what it would do, so that one whose answer was lost is found to
 its own: it holds a timer when it fires at the hour that this timer comes to.
 """
 
-from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Protocol, runtime_checkable
 
 from gpurun.errors import PhaseFailed, ProviderError, TimerRefused
 from gpurun.model import Attempt, Timer
@@ -15,14 +13,6 @@ from gpurun.store import Journal
 
 NAME = "provider"
 TOO_LATE = timedelta(minutes=3)  # before it fires it can no longer be moved surely
-
-
-@runtime_checkable
-class TimersAtOnce(Protocol):
-    """A provider whose list of timers holds those of all boxes."""
-
-    def provider_timers(self) -> Mapping[str, ProviderTimer]:
-        """As `provider_timer` reads them back, each under the id of its box."""
 
 
 class AtProvider:

@@ -13,9 +13,9 @@ from datetime import timedelta
 
 from gpurun.clock import Clock
 from gpurun.errors import GpurunError
-from gpurun.guards import TimersAtOnce, at_provider, disarm_all
+from gpurun.guards import at_provider, disarm_all
 from gpurun.model import Attempt, AttemptState
-from gpurun.provider import ProviderTimer, Provisioner
+from gpurun.provider import ProviderTimer, Provisioner, TimersAtOnce
 from gpurun.store import Journal
 from gpurun.store.timers import GuardWord
 

@@ -11,9 +11,9 @@ from gpurun.budget import GHOST_RESERVE_S, cost
 from gpurun.clock import Clock
 from gpurun.model import SETTLED, Attempt, AttemptState, Ending, Timer
 from gpurun.store.database import Database
+from gpurun.store.holds import add_hold
 from gpurun.store.ledger import (
     Caps,
-    add_hold,
     add_reservation,
     add_reserve,
     release_reservation,
@@ -79,7 +79,8 @@ class Attempts:
         with self._database.write() as session:
             fence(session, attempt.run_id, epoch)
             add_reservation(session, attempt.run_id, attempt.label, reserve_usd, self._clock, caps)
-            add_hold(session, attempt.run_id, attempt.label, caps.beside_usd, self._clock)
+            usd = caps.beside_usd
+            add_hold(session, attempt.run_id, attempt.label, "traffic", usd, self._clock)
             session.add(
                 InstanceRow(
                     label=attempt.label,

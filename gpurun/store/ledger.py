@@ -21,6 +21,7 @@ from gpurun.budget import cost
 from gpurun.clock import Clock
 from gpurun.model import SETTLED, AttemptState
 from gpurun.store.database import Database
+from gpurun.store.holds import add_hold, lacking
 from gpurun.store.marks import note_marks
 from gpurun.store.periods import OverCap, PeriodCap, Room, over_period, over_rate, rooms
 from gpurun.store.tables import EventRow, InstanceRow, LedgerRow
@@ -80,16 +81,13 @@ class Ledger:
 
     def hold(self, label: str, tail_s: float, traffic_usd: Decimal = ZERO) -> None:
         """What may be billed beside the rate; raised to what is more, never lowered."""
-        with self._database.write() as session:
-            box = session.get(InstanceRow, label)
-            if box is None:
+        with self._database.read() as session:  # a keeper that starts asks this of every box
+            if not lacking(session, label, tail_s, traffic_usd):
                 return
-            wanted = {"tail": cost(box.usd_per_hour, tail_s), "traffic": traffic_usd}
-            rows = session.exec(_of_label(box, ["hold"])).all()
-            for phase, usd in wanted.items():
-                more = usd - sum((row.usd for row in rows if row.phase == phase), ZERO)
-                if more > 0:
-                    session.add(_row(box, "hold", phase, more, self._clock.now()))
+        with self._database.write() as session:
+            box = session.get_one(InstanceRow, label)
+            for phase, usd in lacking(session, label, tail_s, traffic_usd).items():
+                add_hold(session, box.run_id, label, phase, usd, self._clock)
 
     def settle(self, label: str, charged_usd: Decimal) -> bool:
         """From now on the box has cost what its provider says; whether that is news.
@@ -192,20 +190,6 @@ def add_reserve(session: Session, run_id: str, label: str, usd: Decimal, clock: 
     session.add(
         LedgerRow(run_id=run_id, label=label, at=clock.now(), kind="reserve", phase="", usd=usd)
     )
-
-
-def add_hold(session: Session, run_id: str, label: str, usd: Decimal, clock: Clock) -> None:
-    """What its traffic may be billed, part of the caller's transaction."""
-    if usd > 0:
-        at = clock.now()
-        session.add(
-            LedgerRow(run_id=run_id, label=label, at=at, kind="hold", phase="traffic", usd=usd)
-        )
-
-
-def held_for_traffic(session: Session, box: InstanceRow) -> Decimal:
-    rows = session.exec(_of_label(box, ["hold"])).all()
-    return sum((row.usd for row in rows if row.phase == "traffic"), ZERO)
 
 
 def release_reservation(session: Session, run_id: str, label: str, clock: Clock) -> Decimal:

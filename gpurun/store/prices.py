@@ -16,12 +16,11 @@ from gpurun.clock import Clock, after
 from gpurun.model import SETTLED, Timer, TimerState
 from gpurun.provider import Traits
 from gpurun.store.database import Database
+from gpurun.store.holds import add_hold, held_for_traffic
 from gpurun.store.ledger import (
     add_booking,
-    add_hold,
     add_reserve,
     committed,
-    held_for_traffic,
     release_reservation,
 )
 from gpurun.store.marks import max_usd_of
@@ -72,7 +71,7 @@ class Prices:
             more = traffic_usd - held_for_traffic(session, box)
             if more <= 0:
                 return None
-            add_hold(session, box.run_id, label, more, self._clock)
+            add_hold(session, box.run_id, label, "traffic", more, self._clock)
             said = f"${traffic_usd:.2f} of it so far, ${more:.2f} more than was held"
             self._event(session, box, "traffic", said)
             return self._follow(session, box, Decimal(1), traits, caps)

@@ -21,7 +21,7 @@ from typing import Any
 
 FOLDER = "CHAOS_FOLDER"  # in the environment: where one schedule is played
 MACHINE = "machine"  # a file there: what this machine is, if it is another one than ours
-TOLD = ("create", "destroy", "arm_provider_timer", "disarm_provider_timer")
+TOLD = ("create", "destroy", "destroy_many", "arm_provider_timer", "disarm_provider_timer")
 EVERY_TICK = ("Keepers.beat", "Keepers.listed", "Ledger.hold", "Runs.progress")
 
 
@@ -125,11 +125,12 @@ class Inside:
     def _told(self, method: str, original: Callable[..., Any]) -> Callable[..., Any]:
         def tell(first: Any, *rest: Any) -> Any:
             label = str(getattr(first, "label", first))
-            self.passed(f"before Cloud.{method}", label)
+            point = f"Cloud.{method.removesuffix('_many')}"  # of several boxes or of one
+            self.passed(f"before {point}", label)
             try:
                 return original(first, *rest)
             finally:
-                self.passed(f"Cloud.{method}", label)
+                self.passed(point, label)
 
         return tell
 

@@ -10,7 +10,7 @@ from gpurun.clock import Deadline, SystemClock
 from gpurun.errors import ProviderError, ProviderUnreachable
 from gpurun.keeper.charges import Charge
 from gpurun.keeper.rounds import Rounds
-from gpurun.reaper import EndsMany
+from gpurun.provider import EndsMany
 from provisioners.vast import Vast
 from provisioners.vast.limits import ENDPOINTS
 from tests.clouds.serve import Cloud
