@@ -211,12 +211,16 @@ class Home:
         return "\n".join(texts)
 
     def kill_keeper(self) -> None:
-        """Both processes, the parent first, as `kill -9` would."""
+        """Both processes, the parent first, as `kill -9` would.
+
+        One that was typed, `gpurun keeper run`, has no parent of ours.
+        """
         pid = keeper.running(self.places)
         if pid is None:
             return
         parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-        for each in (parent, pid):
+        said = Path(f"/proc/{parent}/cmdline").read_bytes().split(b"\0")
+        for each in (parent, pid) if b"gpurun.keeper" in said else (pid,):
             with suppress(ProcessLookupError):
                 os.kill(each, signal.SIGKILL)
         self.until(lambda: keeper.running(self.places) is None, 10)

@@ -187,6 +187,9 @@ def test_a_run_of_another_machine_is_not_resumed(home: Home, running: str) -> No
     assert refused.returncode == 2
     assert "another machine" in refused.stderr
     assert holder(home.places.run_lock(running)) is None
+    refused = home.run("keeper", "start")
+    assert refused.returncode == 2
+    assert "the keeper is not started" in refused.stderr
     assert home.box_processes() != []
 
 

@@ -27,6 +27,7 @@ def start(as_json: AsJson = False) -> None:
     from gpurun.places import Places
 
     places = Places(home()).ensure()
+    keeper.require_own_journal(places)
     pid = keeper.start(places)
     if pid is None:
         raise GpurunError(f"the keeper did not start; see {places.keeper_log}")

@@ -30,7 +30,7 @@ from gpurun.reaper import pursue
 from gpurun.settings import Settings
 from gpurun.signals import TOLD
 from gpurun.store import Journal, StoreError
-from gpurun.store.owner import machine_hash, random_id
+from gpurun.store.owner import random_id
 from gpurun.timers import entry_of, evidence_of
 from gpurun.trust import may_buy, require_trust
 from gpurun.wiring import provisioner
@@ -86,8 +86,7 @@ def resume(run_id: str, settings: Settings) -> None:
     places = Places(settings.state_dir)
     journal = Journal(places.database, agreed_clock(places.root))
     run = journal.runs.get(run_id)
-    if journal.owner.ensure()[1] != machine_hash():  # there its own driver may be at work
-        raise UsageError(f"run {run_id} is not resumed: {journal.owner.trouble()}.")
+    journal.owner.require_this_machine(f"run {run_id} is not resumed")
     if run.state in FINISHED:
         raise UsageError(
             f"run {run_id} is {run.state} and its box is gone. To run it again: "

@@ -25,6 +25,7 @@ from gpurun.store import StoreError
 
 KEEPER_EVERY_S = 10.0
 FUSE_READ_EVERY_S = 60.0
+FUSE_AGAIN_EVERY_S = 10.0  # while it does not hold what it should
 BOOK_EVERY_S = 60.0
 HOLD_TICK_S = 1.0
 SURE_LOOKS = 3  # what has died is known after two
@@ -56,6 +57,7 @@ class Tending:
         self._attempt = attempt
         self._fuse = fuse
         self._every = Every(ctx.clock)
+        self._fuse_every_s = FUSE_READ_EVERY_S
 
     def __call__(self) -> None:
         """Raises Told when the run is ending."""
@@ -64,7 +66,7 @@ class Tending:
             raise Told
         if self._every(KEEPER_EVERY_S, "keeper"):
             keeper.summon(ctx.places)
-        if self._fuse is not None and self._every(FUSE_READ_EVERY_S, "fuse"):
+        if self._fuse is not None and self._every(self._fuse_every_s, "fuse"):
             self._tend(self._fuse)
         if self._every(BOOK_EVERY_S, "book"):
             ctx.journal.ledger.book(self._attempt.label, self._phase)
@@ -73,7 +75,9 @@ class Tending:
         """A fuse that died, or holds an older timer, is given the one in force again."""
         timer = self._ctx.journal.timers.of(self._attempt.label)
         state = fuse.read()
-        if timer is not None and not (state and state.holds(timer.seq)):
+        holds = timer is None or (state is not None and state.holds(timer.seq))
+        self._fuse_every_s = FUSE_READ_EVERY_S if holds else FUSE_AGAIN_EVERY_S
+        if timer is not None and not holds:
             fuse.arm(timer, last_words())
 
 

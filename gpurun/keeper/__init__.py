@@ -6,6 +6,7 @@ rents.
 
 import os
 import signal
+from contextlib import suppress
 
 from gpurun import spawn
 from gpurun.clock import Deadline
@@ -22,6 +23,19 @@ FEW_ARENAS = {"MALLOC_ARENA_MAX": "2"}
 def running(places: Places) -> int | None:
     """The pid of the keeper; None when none runs."""
     return holder(places.keeper_lock)
+
+
+def require_own_journal(places: Places) -> None:
+    """UsageError if the journal is another machine's: there no keeper of this one stays."""
+    from gpurun.clock import SystemClock
+    from gpurun.store import Journal, StoreError
+
+    if not places.database.exists():
+        return
+    journal = Journal(places.database, SystemClock())
+    with suppress(StoreError):  # by the black box timers are enforced all the same
+        journal.owner.require_this_machine("the keeper is not started")
+    journal.close()
 
 
 def start(places: Places) -> int | None:

@@ -42,6 +42,11 @@ class Owner:
                 session.add(row)
             return row.owner_id, row.machine
 
+    def require_this_machine(self, undone: str) -> None:
+        """UsageError for a journal that another machine has made: its own processes are there."""
+        if self.ensure()[1] != machine_hash():
+            raise UsageError(f"{undone}: {self.trouble()}.")
+
     def trouble(self) -> str:
         """Why nothing may be bought with this journal; empty when all is well."""
         with self._database.read() as session:

@@ -325,7 +325,7 @@ def _close(home: Hosts) -> None:
     """End what the home started: its processes first, then its boxes."""
     home.signal_all(signal.SIGCONT)
     home.close()
-    # One that is dying holds its lock still; of one that was typed here we are the parent.
+    # One that is dying holds its lock still.
     home.until(lambda: keeper.running(home.places) is None, 10)
     super(Hosts, home).close()
 
