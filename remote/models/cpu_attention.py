@@ -1,4 +1,4 @@
-"""Attention without gradient on a CPU: C++ that is compiled on the spot, in half a second.
+"""Attention without gradient on a CPU: C++ that is compiled on the spot, in a second.
 
 For narrow heads PyTorch's own spends much of its time outside of its products: they are of matrices
 16 wide, and large ones in between go through memory.  Here a few queries meet all keys while both
