@@ -57,7 +57,9 @@ def home(machine: Box, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hos
 def run(machine: Box, home: Hosts) -> str:
     gpus = ("--set", "need.gpu=H100", "--set", "need.gpu_count=4")
     machine.gpus.set(util_percent=97, power_w=640.0, used_mib=1024)
-    recipe = home.recipe(train=TRAIN)
+    recipe = home.recipe(
+        train=TRAIN, run_minutes=40
+    )  # for all tests of this file, and a slow machine
     recipe.write_text(f"{recipe.read_text()}secrets: [TOKEN]\n")
     home.env["TOKEN"] = SECRET
     begun = home.begin(recipe, *gpus)
