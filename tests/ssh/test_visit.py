@@ -57,9 +57,7 @@ def home(machine: Box, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hos
 def run(machine: Box, home: Hosts) -> str:
     gpus = ("--set", "need.gpu=H100", "--set", "need.gpu_count=4")
     machine.gpus.set(util_percent=97, power_w=640.0, used_mib=1024)
-    recipe = home.recipe(
-        train=TRAIN, run_minutes=40
-    )  # for all tests of this file, and a slow machine
+    recipe = home.recipe(train=TRAIN, run_minutes=40)  # for all that look at it, however slowly
     recipe.write_text(f"{recipe.read_text()}secrets: [TOKEN]\n")
     home.env["TOKEN"] = SECRET
     begun = home.begin(recipe, *gpus)
