@@ -12,9 +12,10 @@ from gpurun.glance.reader import Reader, Row, Unreadable
 from gpurun.model import SETTLED, TimerState
 from gpurun.places import Places
 
-_NEWEST = """
+_NEWEST = f"""
 JOIN instances ON instances.label = timers.label
-WHERE timers.boot_id = ? AND timers.state IN (?, ?) AND instances.state NOT IN (?, ?, ?)
+WHERE timers.boot_id = ? AND timers.state IN (?, ?)
+AND instances.state NOT IN ({", ".join("?" * len(SETTLED))})
 ORDER BY timers.rowid DESC LIMIT 1
 """
 _INSTANTS = "fires_at, ends_at, fires_boot_s, ends_boot_s"

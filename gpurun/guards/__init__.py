@@ -11,15 +11,7 @@ from gpurun.model import Attempt
 from gpurun.provider import KeepsTimers, OverSsh, OwnFuse, Provisioner
 from gpurun.store import Journal
 
-__all__ = [
-    "AtProvider",
-    "Fuse",
-    "at_provider",
-    "disarm_all",
-    "from_start",
-    "fuse_of",
-    "wanted",
-]
+__all__ = ["AtProvider", "Fuse", "at_provider", "disarm_all", "from_start", "fuse_of", "wanted"]
 
 
 def wanted(cloud: Provisioner) -> list[tuple[str, bool]]:

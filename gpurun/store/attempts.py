@@ -12,12 +12,7 @@ from gpurun.clock import Clock
 from gpurun.model import SETTLED, Attempt, AttemptState, Ending, Timer
 from gpurun.store.database import Database
 from gpurun.store.holds import add_hold
-from gpurun.store.ledger import (
-    Caps,
-    add_reservation,
-    add_reserve,
-    release_reservation,
-)
+from gpurun.store.ledger import Caps, add_reservation, add_reserve, release_reservation
 from gpurun.store.rows import attempt_from, attempt_of, columns
 from gpurun.store.runs import fence
 from gpurun.store.tables import EventRow, GuardRow, InstanceRow

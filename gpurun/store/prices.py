@@ -17,12 +17,7 @@ from gpurun.model import SETTLED, Timer, TimerState
 from gpurun.provider import Traits
 from gpurun.store.database import Database
 from gpurun.store.holds import add_hold, held_for_traffic
-from gpurun.store.ledger import (
-    add_booking,
-    add_reserve,
-    committed,
-    release_reservation,
-)
+from gpurun.store.ledger import add_booking, add_reserve, committed, release_reservation
 from gpurun.store.marks import max_usd_of
 from gpurun.store.periods import PeriodCap, rooms
 from gpurun.store.rows import timer_of
