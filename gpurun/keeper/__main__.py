@@ -11,11 +11,11 @@ from functools import partial
 from types import FrameType
 
 from gpurun.keeper import FEW_ARENAS
+from gpurun.keeper.serve import LOCKED, STOPPED, serve
 
 AGAIN_AFTER_S = 0.05
 AGAIN_IF_YOUNG_S = 0.5  # one that dies as soon as it lives is not started without a pause
 YOUNG_S = 5.0
-STOPPED, LOCKED = 0, 3  # told to stop; another keeper runs: no reason to start again
 
 
 def parent() -> int:
@@ -43,7 +43,5 @@ def _forward(child: "subprocess.Popen[bytes]", number: int, _frame: FrameType | 
 
 if __name__ == "__main__":
     if "--child" in sys.argv:
-        from gpurun.keeper.serve import serve
-
         sys.exit(serve())
     sys.exit(parent())

@@ -1,133 +1,22 @@
-"""The keeper's process: lock, journal, black box, then a tick a second until it is told to stop.
+"""Who is the keeper: the process that takes its lock, before it imports what a keeper needs.
 
-Everything is imported here, eagerly: an upgrade under a running keeper must not break it.
+More than one is often started at once; those that lose the lock are to cost next to nothing.
 """
 
-import logging
-import os
-import signal
-import sys
-from collections.abc import Callable
-from threading import Event
-
-from apscheduler.executors.pool import ThreadPoolExecutor
-from apscheduler.schedulers.blocking import BlockingScheduler
-
-from gpurun import settings as configuration
-from gpurun import wiring
-from gpurun.blackbox import BlackBox
-from gpurun.clock import Clock
-from gpurun.errors import GpurunError
-from gpurun.glance import agreed_clock
-from gpurun.keeper.daemon import Keeper
-from gpurun.keeper.merge import merge_blackbox
 from gpurun.locks import Taken, hold
 from gpurun.places import Places
-from gpurun.provider import Provisioner
-from gpurun.settings import Settings
-from gpurun.store import Journal, StoreError
-from gpurun.store.owner import machine_hash
 
-log = logging.getLogger("gpurun.keeper")
-
-TICK_S = 1
-COMPACT_BYTES = 1 << 20
-BUSY_TIMEOUT_S = 0.25  # a write that cannot be made now is made at the next tick
-STOPPED, LOCKED = 0, 3
+STOPPED, LOCKED = 0, 3  # told to stop; another keeper runs: no reason to start again
 
 
-def serve(clock: Clock | None = None) -> int:
+def serve() -> int:
     """Run until SIGTERM; returns the exit code."""
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
-    )
-    for chatty in ("apscheduler", "httpx"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
     places = Places.here().ensure()
     try:
         with hold(places.keeper_lock):
-            return _keep(places, clock or agreed_clock(places.root))
+            from gpurun.keeper import process
+
+            process.keep(places)
+            return STOPPED
     except Taken:
         return LOCKED
-
-
-def _owner(places: Places, journal: Journal) -> tuple[str, str]:
-    """Whose state directory this is: by the journal, else by the black box, else nobody's."""
-    try:
-        journal.database.migrate()
-        return journal.owner.ensure()
-    except StoreError as error:
-        log.error("%s", error)
-        return BlackBox(places.blackbox, "", "").header() or ("", "")
-
-
-def _clouds(settings: Settings, clock: Clock) -> Callable[[str], Provisioner]:
-    """Every provider that can be made now; one whose key comes later is made when asked for."""
-    made: dict[str, Provisioner] = {}
-
-    def cloud_of(name: str) -> Provisioner:
-        if name not in made:
-            made[name] = wiring.provisioner(name, configuration.load_for_ending()[0], clock)
-        return made[name]
-
-    for name in wiring.names(settings):
-        try:
-            cloud_of(name)
-        except GpurunError as error:
-            log.warning("%s", error)
-    return cloud_of
-
-
-def _keep(places: Places, clock: Clock) -> int:
-    settings, trouble = configuration.load_for_ending()
-    if trouble:
-        log.error("%s", trouble)
-    clouds = _clouds(settings, clock)
-    journal = Journal(places.database, clock, busy_timeout_s=BUSY_TIMEOUT_S)
-    owner_id, machine = _owner(places, journal)
-    if machine not in ("", machine_hash()):
-        log.error("this state directory was made on another machine: nothing is ended by itself")
-        return STOPPED
-    blackbox = BlackBox(places.blackbox, owner_id, machine)
-    try:
-        merge_blackbox(journal, blackbox, clock)
-        if places.blackbox.exists() and places.blackbox.stat().st_size > COMPACT_BYTES:
-            blackbox.compact(lambda entry: not entry.settled)
-    except Exception:  # whatever the state directory is like: the ticks must begin
-        log.exception("the black box could not be compared with the journal")
-    keeper = Keeper(places, settings, clock, journal, blackbox, clouds)
-    scheduler = BlockingScheduler(executors={"default": ThreadPoolExecutor(1)})
-    told = Event()
-
-    def stop(*_: object) -> None:
-        """Also while the first tick is under way, before the scheduler runs."""
-        told.set()
-        if scheduler.running:
-            scheduler.shutdown(wait=False)
-
-    def tick() -> None:
-        if told.is_set():
-            stop()
-            return
-        # The state directory is gone: once nothing lives that it knew, there is none to keep.
-        if not places.keeper_lock.exists() and not keeper.busy:
-            os.kill(os.getpid(), signal.SIGTERM)
-            return
-        keeper.tick()
-
-    scheduler.add_job(
-        tick,
-        "interval",
-        seconds=TICK_S,
-        max_instances=1,
-        coalesce=True,
-        misfire_grace_time=None,
-    )
-
-    signal.signal(signal.SIGTERM, stop)
-    log.info("the keeper is up, pid in %s", places.keeper_lock)
-    keeper.tick()
-    if not told.is_set():
-        scheduler.start()
-    log.info("the keeper was told to stop")
-    return STOPPED
