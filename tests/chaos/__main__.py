@@ -44,7 +44,8 @@ def _clean(schedules: Iterable[Schedule], asked: argparse.Namespace) -> bool:
         elif asked.verbose:
             print(f"# {result.seconds:.0f} s {result.schedule.name}", flush=True)
     print(
-        f"# {time.monotonic() - begun_s:.0f} s; the latest was {total.latest_s:+.1f} s at its bound"
+        f"# {time.monotonic() - begun_s:.0f} s; at its bound the latest end was "
+        f"{total.latest_s:+.1f} s, the latest SIGTERM {total.told_s:+.1f} s"
     )
     print(total.line(count))
     return total.clean

@@ -17,7 +17,9 @@ from tests.chaos.meters import Life
 from tests.chaos.schedule import SECOND_UP, Deed, Schedule
 from tests.chaos.stage import FOREIGN, Away, Played
 
+AT_T_S = 2.0  # a training's SIGTERM, after `fires_at`
 AT_E_S = 2.0  # the keeper's DELETE, after `ends_at`
+LOAD_S = 5.0  # half a cent at $3.60/h, and the machine's own: many schedules share its cores
 FUSE_S = 30.0  # the fuse's, after F
 AGAIN_S = 5.0  # after it was revived, or is answered again
 BACK_S = 60.0  # what had hidden itself, after it is listed again
@@ -29,8 +31,8 @@ COUNTS = ("double_bought", "forgotten", "false_deaths", "killed_foreign", "kille
 class Verdict:
     """Counts of what must be nothing; `found` says each in a sentence.
 
-    `latest_s` is how much longer than its bound the longest lived; less than half a cent of it (5 s
-    at $3.60/h) is no leak, and the machine's own: many schedules share its cores.
+    `latest_s` is how much longer than its bound the longest lived, `told_s` how much later than its
+    own the last training was told to end; less than LOAD_S is no leak and not found.
     """
 
     leaked_usd: float = 0.0
@@ -41,6 +43,7 @@ class Verdict:
     killed_early: int = 0
     found: list[str] = field(default_factory=list)
     latest_s: float = float("-inf")
+    told_s: float = float("-inf")
 
     @property
     def clean(self) -> bool:
@@ -50,7 +53,9 @@ class Verdict:
         counts = [a + b for a, b in zip(self._counts(), other._counts(), strict=True)]
         leaked_usd = round(self.leaked_usd + other.leaked_usd, 2)
         latest_s = max(self.latest_s, other.latest_s)
-        return Verdict(leaked_usd, *counts, found=self.found + other.found, latest_s=latest_s)
+        told_s = max(self.told_s, other.told_s)
+        found = self.found + other.found
+        return Verdict(leaked_usd, *counts, found=found, latest_s=latest_s, told_s=told_s)
 
     def line(self, schedules: int) -> str:
         """The last line of `python -m tests.chaos`."""
@@ -125,6 +130,7 @@ def _judge_side(verdict: Verdict, schedule: Schedule, side: Side) -> None:
     for life in side.lives:
         _lived_too_long(verdict, schedule, side, life)
         _died_too_soon(verdict, schedule, side, life)
+        _told_too_late(verdict, schedule, side, life)
         _said_to_be_gone(verdict, life, passed)
     _bought_twice(verdict, side.lives, passed)
 
@@ -156,7 +162,7 @@ def _lived_too_long(verdict: Verdict, schedule: Schedule, side: Side, life: Life
     if life.launched_s is not None and not moved:
         whole_s = (schedule.run_minutes + schedule.grace_minutes) * 60 + SLACK_S
         ends_s = min(ends_s, life.launched_s + whole_s)
-    due_s = min(_due_s(ends_s, side.aways), _fuse_due_s(side.machine, life.label, timers))
+    due_s = min(_due_s(ends_s + AT_E_S, side.aways), _fuse_due_s(side.machine, life.label, timers))
     if life.back_s is not None:
         due_s = max(due_s, life.back_s + BACK_S)
     died_s = side.now_s if life.died_s is None else life.died_s
@@ -171,9 +177,8 @@ def _lived_too_long(verdict: Verdict, schedule: Schedule, side: Side, life: Life
         )
 
 
-def _due_s(ends_s: float, aways: list[Away]) -> float:
-    """When it must be gone at the latest: at E, or soon after there was someone to end it."""
-    due_s = ends_s + AT_E_S
+def _due_s(due_s: float, aways: list[Away]) -> float:
+    """When it must be done at the latest: when it is due, or soon after somebody could do it."""
     for away in sorted(aways, key=lambda one: one.since_s):
         if away.since_s - AGAIN_S <= due_s < away.until_s + AGAIN_S:
             due_s = away.until_s + AGAIN_S
@@ -201,6 +206,20 @@ def _died_too_soon(verdict: Verdict, schedule: Schedule, side: Side, life: Life)
         verdict.killed_early += 1
         early_s = own[-1].fires_s - life.died_s
         verdict.found.append(f"{life.label} was ended {early_s:.1f} s before its timer ({ending})")
+
+
+def _told_too_late(verdict: Verdict, schedule: Schedule, side: Side, life: Life) -> None:
+    """Its training, by SIGTERM at `fires_at`: where its driver lived, who alone can reach it."""
+    if not schedule.spares_drivers or life.launched_s is None:
+        return
+    if side.machine.rows(f"select ending from runs where id='{life.run}'") != [("deadline",)]:
+        return
+    own = [timer for timer in _timers(side.machine, life.label) if timer.kind != "ending"]
+    told_s = side.now_s if life.told_s is None else life.told_s
+    due_s = _due_s(own[-1].fires_s + AT_T_S, side.aways)
+    verdict.told_s = max(verdict.told_s, told_s - due_s)
+    if told_s - due_s > LOAD_S:
+        verdict.found.append(f"{life.label} was told to end {told_s - due_s:.1f} s too late")
 
 
 def _said_to_be_gone(verdict: Verdict, life: Life, passed: list[Passing]) -> None:

@@ -18,8 +18,8 @@ ROOT = Path(__file__).parents[2]
 LAUNCHED = "mkdir -p out; touch out/launched; echo 42 > out/result.txt"
 TRAININGS = {
     "ends": f"{LAUNCHED}; sleep 1",
-    "waits": f"{LAUNCHED}; while :; do sleep 0.1; done",
-    "ignores": f"trap '' TERM; {LAUNCHED}; while :; do sleep 0.1; done",
+    "waits": f"trap 'touch out/told; exit' TERM; {LAUNCHED}; while :; do sleep 0.1; done",
+    "ignores": f"trap 'touch out/told' TERM; {LAUNCHED}; while :; do sleep 0.1; done",
     "fails": f"{LAUNCHED}; sleep 0.5; exit 3",
 }
 USD_PER_HOUR = "3.60"

@@ -13,7 +13,7 @@ from tests.clouds.serve import Cloud
 from tests.homes import Home
 
 LOOK_EVERY_S = 0.05
-STARTED = "out/launched"  # a training's first deed
+STARTED, TOLD = "out/launched", "out/told"  # a training's first deed, and its answer to SIGTERM
 
 
 @dataclass(slots=True)
@@ -28,6 +28,7 @@ class Life:
     usd_per_hour: float
     born_s: float
     launched_s: float | None = None
+    told_s: float | None = None
     died_s: float | None = None
     hid_s: float | None = None
     back_s: float | None = None
@@ -55,6 +56,7 @@ class Sighting:
     foreign: bool
     usd_per_hour: float
     launched: bool
+    told: bool
     hidden: bool = False  # by a provider that says it is gone
 
 
@@ -76,9 +78,9 @@ class LocalMeter:
             for path in sorted(self._boxes.iterdir()):
                 if path.name.startswith(".") or self._ended(path / "box.json"):
                     continue
-                launched = (path / "root" / STARTED).exists()
+                launched, told = ((path / "root" / each).exists() for each in (STARTED, TOLD))
                 foreign = path.name in self.foreign
-                yield Sighting(path.name, path.name, foreign, self._usd_per_hour, launched)
+                yield Sighting(path.name, path.name, foreign, self._usd_per_hour, launched, told)
 
     def _ended(self, record: Path) -> bool:
         """Whether the record names a first process that does not run: nothing bills on here."""
@@ -105,17 +107,18 @@ class CloudMeter:
                     one.label,
                     one.foreign,
                     float(one.meter.usd_per_hour),
-                    self._launched(one),
+                    self._has(one, STARTED),
+                    self._has(one, TOLD),
                     world.hidden(one),
                 )
 
-    def _launched(self, rental: object) -> bool:
+    def _has(self, rental: object, file: str) -> bool:
         machine = getattr(rental, "machine", None)
         if machine is None or not machine.done() or machine.exception() is not None:
             return False
         box = machine.result().box
         folders = (box.root / "workspace/gpurun", box.home, box.root / "root")
-        return any((folder / STARTED).exists() for folder in folders)
+        return any((folder / file).exists() for folder in folders)
 
 
 class Watcher:
@@ -164,6 +167,8 @@ class Watcher:
             life.usd_per_hour = max(life.usd_per_hour, one.usd_per_hour)
             if one.launched and life.launched_s is None:
                 life.launched_s = before_s
+            if one.told and life.told_s is None:
+                life.told_s = before_s
             if one.hidden and life.hid_s is None:
                 life.hid_s = before_s
             elif not one.hidden and life.hid_s is not None and life.back_s is None:

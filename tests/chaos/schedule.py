@@ -49,7 +49,7 @@ class Schedule:
     setup_minutes: float = 0.5
     run_minutes: float = 0.05
     grace_minutes: float = 0.03
-    max_usd: int = 10
+    max_usd: float = 10
     then: str = ""
     beside: str = ""
     only: str = ""  # "": whatever; else a word that must be said of the run: done, deadline
@@ -69,9 +69,19 @@ class Schedule:
         return ", ".join([f"{self.provider} {self.train}", *deeds, *more])
 
     @property
+    def faults(self) -> set[str]:
+        return {deed.words[0] for deed in self.deeds if deed.do == "fault"}
+
+    @property
     def disturbs(self) -> bool:
         """Whether a command of ours may be refused: no room, or no answer."""
         return any(deed.do in ("fault", "disk full") for deed in self.deeds)
+
+    @property
+    def spares_drivers(self) -> bool:
+        """Whether every driver lives, awake, and everything answers."""
+        harmless = ("kill keeper", "wall", "gpurun")
+        return not self.beside and not self.then and all(d.do in harmless for d in self.deeds)
 
     def excuses(self, ending: str | None) -> bool:
         """Whether a box may have ended before its time: as was wanted, or by its training.
@@ -81,11 +91,12 @@ class Schedule:
         """
         killed = any(deed.words[:1] == ("kill",) for deed in self.deeds)
         full = any(deed.do == "disk full" for deed in self.deeds)  # what needs room fails
-        fails = self.train == "fails" or full
+        # Without its key a provider's timer cannot be moved: nothing is launched beside a stale one.
+        fails = self.train == "fails" or full or self.faults & {"host_reboot", "key_revoked"}
         wanted = {
             "kill": killed,
             "done": self.train == "ends",
-            "failed": fails,
+            "failed": bool(fails),
             "deadline": killed and full,
         }
         return wanted.get(ending or "", False)
@@ -212,6 +223,9 @@ FAULTS: dict[str, tuple[tuple[str, dict[str, Any]], ...]] = {
         ("total_wrong", {}),
         ("schedule_answer_lost", {}),
         ("reappear_after_s", {"seconds": 30}),
+        ("key_revoked", {}),
+        ("price_up", {"factor": 2}),
+        ("host_reboot", {}),
     ),
     "prime": (
         ("answer_lost", {}),
@@ -224,5 +238,8 @@ FAULTS: dict[str, tuple[tuple[str, dict[str, Any]], ...]] = {
         ("down", {"how": "503"}),
         ("flicker", {}),
         ("reappear_after_s", {"seconds": 30}),
+        ("key_revoked", {}),
+        ("price_up", {"factor": 2}),
+        ("host_reboot", {}),
     ),
 }

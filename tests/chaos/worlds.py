@@ -7,7 +7,7 @@ LONG_S = 60.0  # so long that somebody else has time to do something
 
 
 def worlds(provider: str) -> list[Schedule]:
-    return [*in_the_account(provider), *in_the_home(provider)]
+    return [*in_the_account(provider), *in_the_home(provider), *in_the_driver(provider)]
 
 
 def in_the_account(provider: str) -> list[Schedule]:
@@ -41,6 +41,26 @@ def in_the_home(provider: str) -> list[Schedule]:
         "no room at all from the training on": (bare,),
     }
     return [Schedule(provider, "waits", each, name=name) for name, each in deeds.items()]
+
+
+def in_the_driver(provider: str) -> list[Schedule]:
+    """A purchase that comes too late, and money that ends before the time does."""
+    stopped = Deed("stop", "driver", "BlackBox.append sending", seconds=8)
+    unsent = "stopped before the request"
+    found = [Schedule(provider, "waits", (stopped,), name=unsent, only="failed")]
+    if provider != "local":  # a price per offer: how much is little money depends on it
+        return found
+    # A cent over what setup, a minute of training and its end may cost at $3.60/h.
+    poor = Schedule(
+        provider,
+        "waits",
+        name="the money ends first",
+        setup_minutes=0.25,
+        run_minutes=10,
+        max_usd=0.21,
+        only="deadline",
+    )
+    return [*found, poor]
 
 
 def _long(provider: str, *, name: str, beside: str) -> Schedule:
