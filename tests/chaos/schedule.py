@@ -91,7 +91,7 @@ class Schedule:
         """
         killed = any(deed.words[:1] == ("kill",) for deed in self.deeds)
         full = any(deed.do == "disk full" for deed in self.deeds)  # what needs room fails
-        # Without its key a provider's timer cannot be moved: nothing is launched beside a stale one.
+        # Without its key a provider's timer is not moved: nothing is launched beside a stale one.
         fails = self.train == "fails" or full or self.faults & {"host_reboot", "key_revoked"}
         wanted = {
             "kill": killed,

@@ -30,7 +30,8 @@ LIMIT_S = {"local": 170.0, "vast": 420.0, "prime": 900.0}
 STOPPED_WITHIN_S = 5.0
 LOOK_EVERY_S = 0.2  # into the journal: the schedule's processes need the cores
 FOREIGN = "gpurun-zzzzzz-aaaaaaaa-bbbbbb"  # as if by somebody else's gpurun
-NO_OUTAGE = ("reappear_after_s", "price_up", "host_reboot")  # faults while which everything can be asked and ended
+# Faults while which everything can be asked and ended.
+NO_OUTAGE = ("reappear_after_s", "price_up", "host_reboot")
 
 
 @dataclass(frozen=True, slots=True)
