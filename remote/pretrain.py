@@ -159,6 +159,7 @@ class Run:
                 break
             if asked == SAVE:
                 self._save()
+        self._require_finite()
 
     def _train_on(self, batch: Batch) -> None:
         try:
@@ -178,13 +179,16 @@ class Run:
         self._watchdog.beat(f"step {self._training.step}")
 
     def _report_step(self) -> None:
-        if bad := self._training.bad_steps():
-            self._stop_at_bad_step(bad)
+        self._require_finite()
         training = self._training
         self._report.step(training.step, training.lr, training.take_metrics())
 
-    def _stop_at_bad_step(self, bad: int) -> None:
+    def _require_finite(self) -> None:
+        """Before anything is reported or saved, for a step that was not finite counts as made until
+        then; waits for the device."""
         training = self._training
+        if not (bad := training.bad_steps()):
+            return
         training.forget_bad_steps(bad)
         path = self._save()
         self._report.event("not finite", training.step + 1)
@@ -230,6 +234,7 @@ class Run:
         return bool(minutes) and time.monotonic() - self._saved_s >= 60 * minutes
 
     def _save(self) -> Path:
+        self._require_finite()
         training = self._training
         path = Path(self._config.checkpoint_path) / f"step_{training.step}"
         if self._saved_step != training.step or not path.exists():

@@ -110,10 +110,14 @@ class Training:
         return self._steps_asked - int(self._good_steps)
 
     def forget_bad_steps(self, count: int) -> None:
-        """Position and carry are again those of the last good step."""
+        """Position and metrics are again those of the last good step, as all else still is."""
         self.step -= count
         self.batches_done -= count
         self._steps_asked -= count
+        if self.sums is not None:
+            self.sums.steps -= count
+            if not self.sums.steps:
+                self.sums = None
 
     def share_weights(self) -> None:
         """Every rank has what rank 0 has, but for a puzzle table that is split over them."""
@@ -166,9 +170,6 @@ class Training:
         self._ok &= self.flat.all_finite()
         if gathered is not None:
             self._ok &= gathered[1].sum().isfinite()
-            self.puzzle_optimizer.step(
-                self._config.puzzle_emb_lr * self._lr_share(), gathered, self._ok
-            )
         if self.optimizer is not None:
             changed = self._changed()
             before = [tensor.clone() for tensor in changed]
@@ -177,8 +178,14 @@ class Training:
             self.optimizer.step()
             if self.ema is not None:
                 self.ema.update()
+            # A finite gradient can make weights, or squares of it, that are not.
+            self._ok &= torch.stack([tensor.sum().float() for tensor in changed]).isfinite().all()
             for now, then in zip(changed, before, strict=True):
                 now.copy_(torch.where(self._ok, now, then))
+        if gathered is not None:
+            self.puzzle_optimizer.step(
+                self._config.puzzle_emb_lr * self._lr_share(), gathered, self._ok
+            )
         self.flat.zero_grad()
         self._good_steps += self._ok
 
