@@ -20,7 +20,7 @@ from gpurun.clock import SystemClock
 from gpurun.locks import holder
 from gpurun.places import Places
 from gpurun.store.armed import armed
-from gpurun.store.database import backup
+from gpurun.store.schema import backup
 from gpurun.trust import RESERVE_BYTES, may_buy
 from tests.homes import GPURUN, WAITS, Home
 
@@ -271,7 +271,7 @@ def test_the_database_is_migrated_from_each_released_version_with_a_live_run_in_
     tmp_path: Path,
 ) -> None:
     from gpurun.store import Journal
-    from gpurun.store.database import head
+    from gpurun.store.database import HEAD
 
     stored = sorted((Path(__file__).parent / "journals").glob("*.sql"))
     assert stored
@@ -282,7 +282,7 @@ def test_the_database_is_migrated_from_each_released_version_with_a_live_run_in_
         raw.close()
         journal = Journal(path, SystemClock())
         journal.database.migrate()
-        assert journal.database.version() == head()
+        assert journal.database.version() == HEAD
         assert [timer.kind for _, timer in armed(journal.database)] == ["run"]
         assert [run.state for run in journal.runs.unfinished()] == ["active"]
         journal.close()

@@ -11,9 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from alembic import command
-from alembic.config import Config
-from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
@@ -21,7 +18,8 @@ from sqlmodel import Session
 
 from gpurun.errors import GpurunError
 
-MIGRATIONS = Path(__file__).parent / "migrations"
+VERSIONS = ("0001", "0002", "0003")  # the steps in migrations/versions, in their order
+HEAD = VERSIONS[-1]
 
 
 class StoreError(GpurunError):
@@ -75,59 +73,33 @@ class Database:
     def require_current(self) -> None:
         """Raise unless this gpurun and this schema fit each other exactly."""
         have = self.version()
-        if have not in known_versions():
+        if have == HEAD:
+            return
+        if have not in VERSIONS:
             raise Newer(
                 f"{self.path} has schema {have}, which this gpurun does not know: a newer one "
                 "wrote it. Upgrade gpurun; until then `gpurun status` and `gpurun kill` work."
             )
-        if have != head():
-            raise StoreError(f"{self.path} has the older schema {have}; run `gpurun keeper start`.")
+        raise StoreError(f"{self.path} has the older schema {have}; run `gpurun keeper start`.")
 
     def migrate(self) -> None:
         """Bring the schema up to date, after a backup; nothing changes if that fails."""
         have = self.version()
-        if have == head():
+        if have == HEAD:
             return
+        if have not in (None, *VERSIONS):
+            self.require_current()
+        from gpurun.store import schema
+
         if have is not None:
-            if have not in known_versions():
-                self.require_current()
             with _explained(self.path):
-                backup(self.path, self.path.with_name(f"{self.path.name}.{have}.bak"))
+                schema.backup(self.path, self.path.with_name(f"{self.path.name}.{have}.bak"))
         with _explained(self.path), self._engine.begin() as connection:
-            config = _alembic()
-            config.attributes["connection"] = connection
-            command.upgrade(config, "head")
+            schema.upgrade(connection)
         self.path.chmod(0o600)
 
     def close(self) -> None:
         self._engine.dispose()
-
-
-def head() -> str:
-    return str(ScriptDirectory.from_config(_alembic()).get_current_head())
-
-
-def known_versions() -> set[str]:
-    return {step.revision for step in ScriptDirectory.from_config(_alembic()).walk_revisions()}
-
-
-def backup(source: Path, target: Path) -> None:
-    """Copy a live database by SQLite's own backup call: a file copy would miss the WAL."""
-    partial = target.with_name(target.name + ".tmp")
-    partial.unlink(missing_ok=True)
-    with sqlite3.connect(f"file:{source}?mode=ro", uri=True) as old:
-        with sqlite3.connect(partial) as new:
-            old.backup(new)
-        new.close()
-    old.close()
-    partial.chmod(0o600)
-    partial.replace(target)
-
-
-def _alembic() -> Config:
-    config = Config()
-    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
-    return config
 
 
 def _engine(path: Path, busy_timeout_s: float) -> Engine:
