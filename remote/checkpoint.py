@@ -8,7 +8,6 @@ the evaluation.  The box can vanish any second, so everything is written beside 
 import hashlib
 import json
 import logging
-import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +17,7 @@ import torch
 
 from remote.config import PretrainConfig, to_dict
 from remote.dataset.sets import fingerprint
+from remote.files import sync, write_json
 from remote.provenance import provenance
 from remote.ranks import Ranks
 from remote.resume import (
@@ -228,13 +228,13 @@ def _begin(partial: Path) -> None:
 
 def _put(partial: Path, final: Path) -> None:
     """One of the same step is only put aside until this one is in place."""
-    _sync(partial)
+    sync(partial)
     old = final.with_name(final.name + ".old")
     shutil.rmtree(old, ignore_errors=True)
     if final.exists():
         final.rename(old)
     partial.rename(final)
-    _sync(final.parent)
+    sync(final.parent)
     shutil.rmtree(old, ignore_errors=True)
 
 
@@ -255,31 +255,16 @@ def _together(ranks: Ranks, final: Path, act: Any) -> list[Any]:
 
 
 def _write(path: Path, content: dict[str, Any]) -> dict[str, Any]:
-    with path.open("wb") as file:
-        torch.save(content, file)
-        file.flush()
-        os.fsync(file.fileno())
+    torch.save(content, path)
+    sync(path)
     return {path.name: {"bytes": path.stat().st_size, "sha256": _sha256(path)}}
 
 
 def _write_json(path: Path, content: Any) -> dict[str, Any]:
-    partial = path.with_name(path.name + ".tmp")
-    with partial.open("w") as file:
-        json.dump(content, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.rename(path)
+    write_json(path, content)
     return {path.name: {"bytes": path.stat().st_size, "sha256": _sha256(path)}}
 
 
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _sync(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -21,6 +21,7 @@ from remote.config import PretrainConfig, load_config
 from remote.dataset.sets import open_splits
 from remote.dataset.split import DatasetError
 from remote.evaluation import evaluate
+from remote.files import write_json
 from remote.overrides import ConfigError, parse_word
 from remote.ranks import Ranks, joined
 from remote.training import Training
@@ -77,7 +78,7 @@ def _evaluate(config: PretrainConfig, ranks: Ranks) -> dict[str, float | str]:
     metrics = evaluate(training, config, split, made, ranks, lambda: False)
     if ranks.first:
         metrics["eval_s"] = time.monotonic() - began_s
-        _write(Path(config.checkpoint_path) / f"evaluation_step_{training.step}.json", metrics)
+        write_json(Path(config.checkpoint_path) / f"evaluation_step_{training.step}.json", metrics)
         for name, value in metrics.items():
             print(f"{name} {value:.6g}" if isinstance(value, float) else f"{name} {value}")
     return metrics
@@ -95,13 +96,6 @@ def _words(settings: dict[str, Any], prefix: str = "") -> list[str]:
             text = f"'{value}'" if isinstance(value, str) else json.dumps(value)
             words.append(f"{prefix}{name}={text}")
     return words
-
-
-def _write(path: Path, metrics: dict[str, float | str]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".tmp")
-    partial.write_text(json.dumps(metrics, indent=1))
-    partial.rename(path)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from remote.checkpoint import STATE, CheckpointError, find
+from remote.files import appearing
 from remote.weights import COMPILED, TABLE, Weights, read_file
 
 
@@ -36,7 +37,8 @@ def main(argv: list[str] | None = None) -> int:
         state = read_file(step / STATE)
         if arguments.compiled:
             weights = {COMPILED + name: tensor for name, tensor in weights.items()}
-        _write(_as_upstream(state, weights), arguments.file)
+        with appearing(arguments.file) as partial:
+            torch.save(_as_upstream(state, weights), partial)
     except (CheckpointError, OSError) as error:
         print(f"export: {error}", file=sys.stderr)
         return 2
@@ -61,13 +63,6 @@ def _as_upstream(state: dict[str, Any], weights: Weights) -> dict[str, Any]:
     if state["config"]["arch_name"] == "urm":
         return {"step": state["step"], "model_state_dict": weights}
     return weights
-
-
-def _write(content: dict[str, Any], path: Path) -> None:
-    partial = path.with_name(path.name + ".tmp")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    torch.save(content, partial)
-    partial.rename(path)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from remote.evaluators.votes import (
     ranked,
     to_tensors,
 )
+from remote.files import appearing
 
 PLACEHOLDER = [[0]]  # what is handed in where there is no answer: the pair keeps its slot
 NOT_AUGMENTED = "t0" + NAME_SEPARATOR + "0123456789"
@@ -113,7 +114,8 @@ class ARC:
             right[name].append([at < k for k in self._pass_ks])
             attempts = [rows_of(votes.grids[place]) for place in best[: self._attempts]]
             submission[name].append(self._handed_in(attempts))
-        _write(directory, submission)
+        with appearing(directory / "submission.json") as partial:
+            partial.write_text(json.dumps(submission))
         shares = [np.mean(pairs, axis=0) for pairs in right.values() if pairs]
         scores = sum(shares, np.zeros(len(self._pass_ks))) / max(len(right), 1)
         names = [f"{self.name}/pass@{k}" for k in self._pass_ks]
@@ -136,10 +138,3 @@ def _augmentations(names: list[str]) -> tuple[list[str], np.ndarray, np.ndarray]
 
 def _name_of(rows: list[list[int]]) -> bytes:
     return name_of(parse_grid(rows)) if rows and rows[0] else b""
-
-
-def _write(directory: Path, submission: dict[str, list]) -> None:
-    directory.mkdir(parents=True, exist_ok=True)
-    partial = directory / "submission.json.tmp"
-    partial.write_text(json.dumps(submission))
-    partial.rename(directory / "submission.json")
