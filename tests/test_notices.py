@@ -2,8 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from datetime import datetime, timedelta
-from decimal import Decimal
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -11,15 +10,11 @@ from pydantic import SecretStr
 
 from gpurun import glance, notify
 from gpurun.clock import Deadline
-from gpurun.keeper.notices import Notices
 from gpurun.model import Ending, RunState
-from gpurun.places import Places
-from gpurun.settings import Settings
-from gpurun.store.ledger import Caps
-from tests.fakecloud import FakeClock
 from tests.homes import WAITS, Home
 from tests.inbox import Inbox
-from tests.stories import Story, journal_at
+from tests.scene import Scene
+from tests.stories import Story
 
 
 @pytest.fixture
@@ -27,55 +22,6 @@ def inbox() -> Iterator[Inbox]:
     made = Inbox()
     yield made
     made.close()
-
-
-class Scene:
-    """One run in a journal, and what the keeper tells of it."""
-
-    def __init__(self, root: Path, inbox: Inbox, on: tuple[str, ...] = notify.EVENTS) -> None:
-        self.root = root
-        self.clock = FakeClock()
-        self.journal = journal_at(root, self.clock)
-        self.story = Story(self.journal, self.clock)
-        self.inbox = inbox
-        self.settings = Settings(notify=(SecretStr(inbox.url),), notify_on=on)
-        self.notices = self.started()
-
-    def started(self) -> Notices:
-        return Notices(Places(self.root), self.settings, self.clock, self.journal)
-
-    def look(self, after_s: float = 6) -> list[str]:
-        """The titles that have come by the end of the next look."""
-        self.clock.advance(after_s)
-        self.journal.keepers.beat("0.1.0")
-        self.journal.keepers.listed("local", "account-1")
-        self.notices.step()
-        deadline = Deadline(30, poll_s=0.01)
-        while self.notices.working() and not deadline.passed():
-            pass
-        assert not self.notices.working()
-        return self.inbox.titles
-
-    def rented(self) -> "Scene":
-        self.look()  # from here on messages are wanted
-        self.story.rented(minutes=600)
-        self.story.watched()
-        self.fuse()
-        self.story.phase("setup")
-        return self
-
-    def armed(self) -> None:
-        seq = 2
-        timer = self.story.timer(seq, 600, "run")
-        caps = Caps(run_usd=Decimal(13))
-        self.journal.timers.arming(timer, self.story.run_id, self.story.epoch, Decimal(1), caps)
-        assert self.journal.timers.put_in_force(timer)
-        self.fuse(seq)
-        self.story.phase("train")
-
-    def fuse(self, seq: int = 1) -> None:
-        ends_at = self.clock.now() + timedelta(hours=10)
-        self.journal.timers.guard(self.story.label, "fuse", "armed", seq=seq, ends_at=ends_at)
 
 
 @pytest.fixture
@@ -114,7 +60,7 @@ def test_nothing_is_told_twice_after_a_restart(scene: Scene) -> None:
 
 def test_of_two_keepers_that_would_tell_it_one_does(scene: Scene) -> None:
     scene.rented()
-    claims = [scene.journal.notices.tell(scene.story.run_id, "started") for _ in range(2)]
+    claims = [scene.journal.tellings.claim(scene.story.run_id, "started") for _ in range(2)]
     assert claims == [True, False]
     assert scene.look() == []
 
@@ -244,19 +190,6 @@ def test_many_events_at_once_travel_together(tmp_path: Path, inbox: Inbox) -> No
     assert all(text.count(f"run {story.run_id} ") == 1 for story in stories)
     assert len(scene.inbox.messages) < 10
     scene.journal.close()
-
-
-def test_a_message_that_was_not_taken_is_tried_again_and_its_failure_kept(scene: Scene) -> None:
-    scene.inbox.refuses = True
-    scene.rented()
-    assert scene.look() == []
-    assert noted(scene, "notify failed")
-    scene.inbox.refuses = False
-    scene.clock.advance(20)
-    deadline = Deadline(20)
-    while not scene.inbox.messages and not deadline.passed():
-        pass
-    assert scene.inbox.titles == ["gpurun: smoke has a box"]
 
 
 def test_no_secret_is_in_messages_journal_or_log(
@@ -397,12 +330,6 @@ def noted_at(home: Home, what: str) -> bool:
             return bool(ask("SELECT 1 FROM events WHERE what = :what", {"what": what}).all())
     finally:
         journal.close()
-
-
-def noted(scene: Scene, what: str) -> bool:
-    with scene.journal.database.read() as session:
-        ask = session.connection().exec_driver_sql
-        return bool(ask("SELECT 1 FROM events WHERE what = :what", {"what": what}).all())
 
 
 def seconds(since: str, until: str) -> float:

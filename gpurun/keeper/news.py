@@ -19,12 +19,18 @@ LONGEST = 400
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """One event of one run."""
+    """One event of one run, or of none; of several alike each has a key of its own."""
 
     run_id: str
     event: str
     title: str
     body: str
+    again: str = ""
+
+    @property
+    def key(self) -> str:
+        """What it is known by once it was told."""
+        return f"{self.event} {self.again}" if self.again else self.event
 
 
 def news_of(run: Document, on: Collection[str], told: Collection[str] = ()) -> list[News]:

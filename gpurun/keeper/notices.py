@@ -5,18 +5,21 @@ restarted; one from before messages were wanted is told to nobody.
 """
 
 import logging
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 
 from gpurun import glance, places
 from gpurun import settings as configuration
 from gpurun.clock import Clock
-from gpurun.keeper.news import FEWEST_GUARDS, MARKS, NOT_YET_ARMED, Document, news_of
-from gpurun.keeper.post import Post
+from gpurun.keeper import telling
+from gpurun.keeper.news import FEWEST_GUARDS, MARKS, NOT_YET_ARMED, Document, News, news_of
+from gpurun.keeper.post import Letter, Post
 from gpurun.places import Places
 from gpurun.settings import Settings
 from gpurun.store import Journal
 from gpurun.store.notices import Glimpse
+from gpurun.store.told import Told
 
 log = logging.getLogger("gpurun.keeper")
 
@@ -36,13 +39,14 @@ class Notices:
         self._settings = settings
         self._clock = clock
         self._journal = journal
-        self._post = Post(clock, journal)
+        self._post = Post(journal)
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="news")
         self._looking = False
         self._due_s = float("-inf")
         self._read_ns: int | None = None
         self._known: dict[str, tuple[object, ...]] = {}  # run: as it was when last considered
         self._over: set[str] = set()  # runs that have ended, to be considered
+        self._again: dict[str, datetime] = {}  # run: when something of it may be due once more
         self._few_since_s: dict[str, float] = {}
         self._trouble = ""
 
@@ -84,21 +88,27 @@ class Notices:
         self._read_ns = changed_ns
 
     def _find(self) -> None:
-        began_at = self._journal.notices.began_at()
+        began_at, now = self._journal.tellings.began_at(), self._clock.now()
         live = {each.run_id: each for each in self._journal.notices.glimpses()}
         seen = {run_id: self._seen(glimpse) for run_id, glimpse in live.items()}
-        since = max(began_at, self._clock.now() - OLD_AFTER)
+        since = max(began_at, now - OLD_AFTER)
         gone = set(self._known) - set(live)
         self._over |= gone | (self._journal.notices.touched(since) - set(live))
         for run_id in gone:
             self._known.pop(run_id)
             self._few_since_s.pop(run_id, None)
-        news = sorted(run_id for run_id in live if self._known.get(run_id) != seen[run_id])
-        for run_id in [*sorted(self._over), *news][:MOST_AT_A_LOOK]:
+        while not self._post.missed.empty():
+            self._again[self._post.missed.get()] = now
+        news = {run_id for run_id in live if self._known.get(run_id) != seen[run_id]}
+        news |= self._over | {run_id for run_id, at in self._again.items() if at <= now}
+        for run_id in sorted(news, key=lambda each: (each in live, each))[:MOST_AT_A_LOOK]:
+            self._again.pop(run_id, None)
             if self._consider(run_id, began_at, since):
                 self._over.discard(run_id)
                 if run_id in live:
                     self._known[run_id] = seen[run_id]
+            else:  # there was no room
+                self._again[run_id] = now
 
     def _seen(self, glimpse: Glimpse) -> tuple[object, ...]:
         """What must differ for a run to be considered again."""
@@ -127,13 +137,27 @@ class Notices:
         run = glance.run_document(self._places.root, run_id, self._clock.now())
         if _ended_before(run, since):
             return True
-        told = self._journal.notices.told(run_id)
+        told, now = self._journal.tellings.of(run_id), self._clock.now()
+        silent = telling.silent(told, now)
         if run["started_at"] and datetime.fromisoformat(run["started_at"]) < began_at:
-            told |= set(EARLY)
+            silent |= set(EARLY)
         if not self._lacks_guards(run_id):
-            told.add("guards")
-        found = news_of(run, self._settings.notify_on, told)
-        return all([self._post.put(news, self._settings) for news in found])
+            silent.add("guards")
+        if (at := telling.next_at(told, now)) is not None:
+            self._again[run_id] = at
+        return self._put(news_of(run, self._settings.notify_on, silent), told)
+
+    def _put(self, found: Collection[News], told: Mapping[str, Told]) -> bool:
+        """Whether there was room for all of it."""
+        settings, nobody = self._settings, frozenset[int]()
+        return all(
+            [
+                self._post.put(
+                    Letter(news, settings, told[news.key].missing if news.key in told else nobody)
+                )
+                for news in found
+            ]
+        )
 
 
 def _ended_before(run: Document, moment: datetime) -> bool:

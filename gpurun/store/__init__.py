@@ -19,6 +19,7 @@ from gpurun.store.prices import Prices
 from gpurun.store.proven import Proven
 from gpurun.store.runs import Fenced, Runs
 from gpurun.store.timers import Timers
+from gpurun.store.told import Tellings
 
 __all__ = ["Database", "Fenced", "Journal", "Newer", "OverCap", "StoreError"]
 
@@ -39,6 +40,7 @@ class Journal:
         self.proven = Proven(self.database)
         self.keepers = Keepers(self.database, clock)
         self.notices = Notices(self.database, clock)
+        self.tellings = Tellings(self.database, clock)
 
     def close(self) -> None:
         self.database.close()

@@ -1,9 +1,8 @@
-"""What is to be told to a person: which runs to look at, and what has been told already.
+"""Which runs may have news for a person.
 
 Cheap with thousands of runs: one look reads no row of the ledger or of the events twice.
 """
 
-import os
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -15,13 +14,6 @@ from sqlmodel import col, select
 from gpurun.clock import Clock
 from gpurun.store.database import Database
 from gpurun.store.tables import EventRow
-
-TOLD = "notified"  # the event that keeps a run's message from being sent again
-BEGAN = "notify begins"
-SENT = "notify sent"
-FAILED = "notify failed"
-
-BEFORE = timedelta(minutes=2)
 
 _LIVE = "('active', 'still_billing')"
 
@@ -111,45 +103,6 @@ class Notices:
             newest = session.exec(select(EventRow.id).order_by(col(EventRow.id).desc()).limit(1))
             self._event_id = newest.first() or 0
             return found
-
-    def began_at(self) -> datetime:
-        """Since when messages are wanted: what was before is no news.
-
-        A first run may be written down before the keeper that it starts has looked.
-        """
-        query = select(EventRow.at).where(EventRow.run_id == "", EventRow.what == BEGAN).limit(1)
-        with self._database.read() as session:
-            known = session.exec(query).first()
-        if known is None:
-            self.note(BEGAN, "")
-            known = self._clock.now()
-        return known - BEFORE
-
-    def told(self, run_id: str) -> set[str]:
-        """The events of this run whose message was sent, or tried."""
-        query = select(EventRow.detail).where(EventRow.run_id == run_id, EventRow.what == TOLD)
-        with self._database.read() as session:
-            return set(session.exec(query))
-
-    def tell(self, run_id: str, event: str) -> bool:
-        """Claim it before it is sent; False when that was done before."""
-        with self._database.write() as session:
-            query = select(EventRow.id).where(
-                EventRow.run_id == run_id, EventRow.what == TOLD, EventRow.detail == event
-            )
-            if session.exec(query).first() is not None:
-                return False
-            session.add(self._row(TOLD, event, run_id))
-            return True
-
-    def note(self, what: str, detail: str) -> None:
-        """What became of sending; of no run."""
-        with self._database.write() as session:
-            session.add(self._row(what, detail))
-
-    def _row(self, what: str, detail: str, run_id: str = "") -> EventRow:
-        who = f"keeper {os.getpid()}"
-        return EventRow(at=self._clock.now(), run_id=run_id, who=who, what=what, detail=detail)
 
     def _read_money(self, rows: Collection[Any]) -> None:
         for label, usd, until_s, newest in rows:
