@@ -1,7 +1,9 @@
 """The trusted clock (protocol 6); nothing else in gpurun reads the time or sleeps.
 
 Time is the boot clock plus an offset: a step of the wall clock neither fires nor delays a timer,
-and a machine that was suspended has not lost the hours it slept.
+and a machine that was suspended has not lost the hours it slept.  The offset is the wall clock's
+until somebody else has a word on it: a provider, by the `Date` of its answers, or a process of this
+boot that had it before.
 """
 
 import time
@@ -11,12 +13,16 @@ from typing import Protocol
 
 SAME_WITHIN_S = 2.0
 ANSWERS_APART_S = 10.0
+NEAR_S = 60.0  # a clock that nobody has confirmed follows one `Date` so far, a further one not
+ANSWERED_WITHIN_S = 10.0  # a `Date` that took longer to come tells too little
+HALF_S = 0.5  # a `Date` has no fractions
 
 
 class Clock(Protocol):
     """What the core knows of time."""
 
     boot_id: str
+    sure: bool  # a provider's `Date`, or a process of this boot, has agreed to `now`
 
     def now(self) -> datetime:
         """Trusted time, aware UTC."""
@@ -26,8 +32,15 @@ class Clock(Protocol):
 
     def sleep(self, seconds: float) -> None: ...
 
-    def observe(self, provider_date: datetime) -> None:
-        """A provider's `Date`; two that agree, 10 s or more apart, correct the offset."""
+    def dated(self) -> datetime | None:
+        """The time by the last `Date` that was seen; None when none was."""
+
+    def observe(self, provider_date: datetime, took_s: float = 0.0) -> None:
+        """A provider's `Date`, in an answer that took so long.
+
+        Two that agree, 10 s or more apart, correct the offset; one that is near does, while nobody
+        has confirmed it.
+        """
 
 
 class SystemClock:
@@ -35,7 +48,9 @@ class SystemClock:
 
     def __init__(self) -> None:
         self.boot_id = _boot_id()
+        self.sure = False
         self._offset_s = time.time() - self.boot_s()
+        self._dated_s: float | None = None  # the offset by the last Date
         self._candidate: tuple[float, float] | None = None  # (boot_s, offset) of a disagreeing Date
 
     def now(self) -> datetime:
@@ -50,17 +65,29 @@ class SystemClock:
 
     def set(self, offset_s: float) -> None:
         """Time as another process of this boot has it: boot clock and so much more."""
-        self._offset_s = offset_s
+        self._offset_s, self.sure = offset_s, True
 
-    def observe(self, provider_date: datetime) -> None:
+    def dated(self) -> datetime | None:
+        if self._dated_s is None:
+            return None
+        return datetime.fromtimestamp(self.boot_s() + self._dated_s, UTC)
+
+    def observe(self, provider_date: datetime, took_s: float = 0.0) -> None:
+        if took_s > ANSWERED_WITHIN_S:
+            return
         seen_s = self.boot_s()
-        offset_s = provider_date.timestamp() - seen_s
-        if abs(offset_s - self._offset_s) <= SAME_WITHIN_S:
-            self._candidate = None
-        elif self._candidate is None or abs(self._candidate[1] - offset_s) > SAME_WITHIN_S:
+        offset_s = provider_date.timestamp() + HALF_S - (seen_s - took_s / 2)
+        within_s = SAME_WITHIN_S + took_s / 2
+        self._dated_s = offset_s
+        away_s = abs(offset_s - self._offset_s)
+        if away_s <= within_s:
+            self.sure, self._candidate = True, None
+        elif not self.sure and away_s <= NEAR_S:
+            self.set(offset_s)
+        elif self._candidate is None or abs(self._candidate[1] - offset_s) > within_s:
             self._candidate = (seen_s, offset_s)
         elif seen_s - self._candidate[0] >= ANSWERS_APART_S:
-            self._offset_s = offset_s
+            self.set(offset_s)
             self._candidate = None
 
 

@@ -47,6 +47,7 @@ class Patience(httpx.BaseTransport):
             if queue is not None:
                 queue.wait()
             last = tried == TRIES or queue is None or not queue.endpoint.repeat
+            sent_s = self._clock.boot_s()
             try:
                 response = self._inner.handle_request(request)
             except httpx.TransportError:
@@ -54,7 +55,7 @@ class Patience(httpx.BaseTransport):
                     raise
                 self._clock.sleep(self._pause_s(tried))
                 continue
-            self._observe(response)
+            self._observe(response, self._clock.boot_s() - sent_s)
             if last or response.status_code not in AGAIN:
                 return response
             response.read()
@@ -89,11 +90,11 @@ class Patience(httpx.BaseTransport):
     def _until_s(self, moment: datetime | None) -> float | None:
         return None if moment is None else max(0.0, (moment - self._clock.now()).total_seconds())
 
-    def _observe(self, response: httpx.Response) -> None:
+    def _observe(self, response: httpx.Response, took_s: float) -> None:
         """A provider's word on the time of day, unless it comes from a cache."""
         date = _date(response.headers.get("date", ""))
         if date is not None and "age" not in response.headers:
-            self._clock.observe(date)
+            self._clock.observe(date, took_s)
 
 
 @dataclass(slots=True)

@@ -20,6 +20,7 @@ class FakeClock:
 
     def __init__(self, start: datetime = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)) -> None:
         self.boot_id = "fake-boot"
+        self.sure = True
         self.slept_s: list[float] = []
         self._now = start
         self._boot_s = 1000.0
@@ -34,7 +35,10 @@ class FakeClock:
         self.slept_s.append(seconds)
         self.advance(seconds)
 
-    def observe(self, provider_date: datetime) -> None:
+    def dated(self) -> datetime | None:
+        return None
+
+    def observe(self, provider_date: datetime, took_s: float = 0.0) -> None:
         pass
 
     def advance(self, seconds: float) -> None:

@@ -174,7 +174,7 @@ class Watch(FakeClock):
         super().__init__()
         self.dates: list[datetime] = []
 
-    def observe(self, provider_date: datetime) -> None:
+    def observe(self, provider_date: datetime, took_s: float = 0.0) -> None:
         self.dates.append(provider_date)
 
 

@@ -26,6 +26,7 @@ from provisioners.prime import Prime
 from provisioners.prime.access import Access
 from provisioners.prime.api import ENDPOINTS
 from tests.clouds.serve import Cloud
+from tests.fakecloud import FakeClock
 from tests.provisioners.prime.renter import LABEL, USD, Renter, adapter
 
 FREE = Decimal("0.00")
@@ -164,8 +165,8 @@ def test_a_host_where_nobody_listens_was_sent_nothing(api: Cloud, renter: Renter
 def test_dates_are_observed_but_not_those_of_a_cache(api: Cloud) -> None:
     seen = []
 
-    class Watching:
-        def observe(self, date: object) -> None:
+    class Watching(FakeClock):
+        def observe(self, date: object, took_s: float = 0.0) -> None:
             seen.append(date)
 
     prime = adapter(api, Watching())

@@ -449,7 +449,7 @@ class Listener(FakeClock):
 
     heard_s: float | None = None
 
-    def observe(self, provider_date: datetime) -> None:
+    def observe(self, provider_date: datetime, took_s: float = 0.0) -> None:
         self.heard_s = (provider_date - self.now()).total_seconds()
 
 
