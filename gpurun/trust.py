@@ -49,6 +49,22 @@ def require_trust(journal: Journal, undone: str = "nothing was rented") -> None:
         )
 
 
+def require_true_wall(clock: Clock, provider: str) -> None:
+    """The wall clock agrees with the `Date` that this provider has answered with, if with any."""
+    by_provider = clock.dated()
+    if by_provider is None:
+        return
+    wall = datetime.fromtimestamp(wall_s(), UTC)
+    ahead = wall - by_provider
+    if abs(ahead) > CLOCK_SLACK:
+        way = "ahead of" if ahead > timedelta() else "behind"
+        raise UsageError(
+            f"this machine's clock says {wall:%Y-%m-%d %H:%M:%S} UTC, which is "
+            f"{timedelta(seconds=round(abs(ahead).total_seconds()))} {way} the time of {provider}: "
+            "nothing was rented. Set the clock; killing still works."
+        )
+
+
 def require_room(places: Places) -> None:
     """Before anything is asked of a provider: a full disk cannot take the journal of a purchase."""
     root = places.root

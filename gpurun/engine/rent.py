@@ -32,6 +32,7 @@ from gpurun.model import (
 from gpurun.signals import held
 from gpurun.store.owner import random_id
 from gpurun.timers import timer_for
+from gpurun.trust import require_true_wall
 
 MAX_ATTEMPTS = 5
 SEND_WITHIN_S = 5.0
@@ -76,6 +77,8 @@ def _rent(ctx: Context) -> Attempt:
         )
     if trouble := ctx.journal.owner.trouble():
         raise UsageError(f"nothing was rented: {trouble}.")
+    ctx.cloud.account()  # an answer brings the provider's time; the keeper's beat is told by ours
+    require_true_wall(ctx.clock, ctx.cloud.name)
     listening(ctx.places, ctx.journal, ctx.cloud, ctx.clock)  # R1
     offer = _offer_now(ctx)  # R2
     held = sorted(row.id for row in ctx.cloud.instances())
