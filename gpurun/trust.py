@@ -1,20 +1,19 @@
 """May this state directory be bought from?  Killing never asks (protocol F37-F42, F75)."""
 
 import shutil
-import subprocess
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 from gpurun.blackbox import BlackBox
 from gpurun.clock import Clock, wall_s
 from gpurun.errors import UsageError
+from gpurun.filesystem import is_network, kind_of
 from gpurun.keeper.merge import merge_blackbox
 from gpurun.places import Places
 from gpurun.store import Journal
 
 RESERVE_BYTES = 1 << 20
 CLOCK_SLACK = timedelta(seconds=60)
-NETWORK_FILE_SYSTEMS = {"nfs", "nfs4", "cifs", "smb2", "smbfs", "9p", "fuse.sshfs", "afs", "ceph"}
 
 
 def may_buy(places: Places, clock: Clock) -> Journal:
@@ -95,11 +94,8 @@ def _keep_reserve(places: Places) -> None:
 
 def _check_file_system(places: Places) -> None:
     """WAL and flock are not safe on a network file system."""
-    found = subprocess.run(
-        ["stat", "-f", "-c", "%T", str(places.root)], capture_output=True, text=True, check=False
-    )
-    kind = found.stdout.strip()
-    if found.returncode == 0 and kind in NETWORK_FILE_SYSTEMS:
+    kind = kind_of(places.root)
+    if is_network(kind):
         raise UsageError(
             f"{places.root} lies on {kind}, where locks cannot be trusted: nothing was rented. "
             "Set GPURUN_HOME to a local disk."
