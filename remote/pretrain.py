@@ -108,7 +108,9 @@ class Run:
             last=config.iterations,
         )
         self._watchdog = Watchdog(60 * config.hang_minutes)
-        self._report = Report(config, plan.total_steps, speaks=ranks.first)
+        self._report = Report(
+            config, plan.total_steps, speaks=ranks.first, from_step=self._training.step
+        )
 
     def train(self) -> None:
         training, config = self._training, self._config

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from remote import history
 from remote.config import PretrainConfig, to_dict
 from remote.dataset.grids import SEQ_LEN
 from remote.speed import mfu, peak_of
@@ -26,7 +27,10 @@ GIB = 2**30
 class Report:
     """Of the first rank; another rank's `Report` says nothing."""
 
-    def __init__(self, config: PretrainConfig, total_steps: int, *, speaks: bool) -> None:
+    def __init__(
+        self, config: PretrainConfig, total_steps: int, *, speaks: bool, from_step: int = 0
+    ) -> None:
+        """`from_step` is the checkpoint's that a run goes on from; 0: it begins."""
         self._config, self._total_steps, self._speaks = config, total_steps, speaks
         self._file = None
         self._wandb = None
@@ -39,9 +43,11 @@ class Report:
         if speaks:
             path = Path(config.checkpoint_path) / "metrics.jsonl"
             path.parent.mkdir(parents=True, exist_ok=True)
-            if config.load_checkpoint is None and path.exists():
+            if from_step:
+                history.go_on_from(path, from_step)
+            elif path.exists():
                 _set_aside(path)
-            self._file = path.open("a", buffering=1)
+            self._file = path.open("ab", buffering=0)
             self._wandb = Wandb(config, path) if wandb_is_wanted() else None
             self._bar = _bar(total_steps)
 
@@ -101,8 +107,18 @@ class Report:
             self._wandb.close()
 
     def _write(self, line: dict[str, Any]) -> None:
-        if self._file is not None:
-            self._file.write(json.dumps(line) + "\n")
+        """Whole or not at all; a disk without room must not end a training."""
+        if self._file is None:
+            return
+        data, size = json.dumps(line).encode() + b"\n", self._file.tell()
+        try:
+            complete = self._file.write(data) == len(data)
+            problem = "the disk is full"
+        except OSError as error:
+            complete, problem = False, str(error)
+        if not complete:
+            self._file.truncate(size)
+            log.warning("a line is missing in %s: %s", self._file.name, problem)
 
     def _say(self, text: str) -> None:
         if self._bar is not None:

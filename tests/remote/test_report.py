@@ -51,8 +51,8 @@ def config_in(run: Path, *more: str) -> PretrainConfig:
     return config
 
 
-def report_a_step(config: PretrainConfig, step: int = 1) -> dict:
-    report = Report(config, 10, speaks=True)
+def report_a_step(config: PretrainConfig, step: int = 1, from_step: int = 0) -> dict:
+    report = Report(config, 10, speaks=True, from_step=from_step)
     report.begin(0)
     report.step(step, 0.1, {"lm_loss": 1.5, "q_halt_loss": 0.5})
     report.close()
@@ -74,7 +74,7 @@ def test_a_line_says_speed_loss_rate_and_memory(tmp_path: Path) -> None:
 
 def test_a_new_run_sets_old_metrics_aside_and_a_resumed_one_goes_on(tmp_path: Path) -> None:
     report_a_step(config_in(tmp_path))
-    report_a_step(config_in(tmp_path, "load_checkpoint=latest"), step=2)
+    report_a_step(config_in(tmp_path), step=2, from_step=1)
     assert [line["step"] for line in lines_of(tmp_path / "metrics.jsonl")] == [1, 2]
     report_a_step(config_in(tmp_path), step=7)
     assert [line["step"] for line in lines_of(tmp_path / "metrics.jsonl")] == [7]
