@@ -8,7 +8,11 @@ import pytest
 from pydantic import SecretStr
 
 from gpurun import glance, notify
+from gpurun.glance.rows import iso
 from gpurun.keeper import telling
+from gpurun.model import Ending, RunState
+from gpurun.provider import Traits
+from gpurun.show import local_time
 from gpurun.store.told import Told
 from tests.homes import WAITS, Home
 from tests.inbox import Inbox
@@ -157,6 +161,82 @@ def test_a_message_survives_the_keeper_that_could_not_send_it(home: Home, inbox:
     assert inbox.titles == ["gpurun: tiny has a box"]
     assert home.run("kill", run, "--yes", "--no-collect").returncode == 0
     assert inbox.titles == ["gpurun: tiny has a box"]
+
+
+def unproven(scene: Scene) -> None:
+    scene.journal.endings.end_run(scene.story.run_id, Ending.KILL, "killed", 0)
+    scene.journal.runs.finish(scene.story.run_id, RunState.STILL_BILLING, 10, "not proven")
+
+
+def test_what_still_bills_is_told_anew_and_louder_until_it_is_proven_gone(scene: Scene) -> None:
+    scene.rented()
+    scene.look()
+    unproven(scene)
+    assert scene.look()[1:] == ["gpurun: smoke is STILL BILLING"]
+    since = scene.clock.now()
+    for minutes, marks in ((1, "!"), (5, "!!"), (15, "!!!"), (60, "!!!!"), (120, "!!!!!")):
+        early_s = (since - scene.clock.now()).total_seconds() + 60 * minutes - 10
+        count = len(scene.look(after_s=early_s))
+        titles = scene.look(after_s=11)
+        assert len(titles) == count + 1
+        begin, _, end = titles[-1].partition("$")
+        assert begin == "gpurun: smoke is STILL BILLING, " and end.endswith(f" by now{marks}")
+    last = scene.inbox.messages[-1]
+    assert (last["type"], scene.inbox.messages[0]["type"]) == ("failure", "info")
+    assert "`gpurun kill run00001`" in last["message"]
+    assert "destroy instance i-1 in the console of local" in last["message"]
+    assert "$7.2" in last["title"], "two hours at $3.60"
+    scene.story.gone()
+    assert scene.look(after_s=3600)[-1] == "gpurun: smoke is done"
+    count = len(scene.inbox.titles)
+    assert len(scene.look(after_s=3600)) == count
+
+
+def test_what_a_keeper_slept_through_is_told_once(scene: Scene) -> None:
+    scene.rented()
+    scene.look()
+    unproven(scene)
+    scene.look()
+    scene.notices = scene.started()
+    assert len(scene.look(after_s=5 * 3600)) == 3
+    assert len(scene.look(after_s=1800)) == 3
+    assert len(scene.look(after_s=1800)) == 4
+
+
+def test_a_box_that_is_back_after_its_run_was_done_is_told_until_it_is_gone(scene: Scene) -> None:
+    scene.rented()
+    scene.story.gone()
+    scene.look()
+    scene.journal.attempts.reappeared(scene.story.label)
+    assert scene.look()[-1] == "gpurun: smoke is STILL BILLING"
+    assert scene.look(after_s=61)[-1].endswith("by now!")
+
+
+def test_a_failed_box_that_is_kept_is_told_with_until_when_and_for_how_much(scene: Scene) -> None:
+    scene.rented()
+    scene.armed()
+    scene.look()
+    story = scene.story
+    kept = scene.journal.keeping.keep(
+        story.run_id,
+        story.label,
+        story.epoch,
+        keep_s=1800,
+        grace_s=60,
+        traits=Traits(settle_window_s=120, proof_gap_s=20, tail_s=0, fuse_ends_bill=True),
+        error="data failed: exit 3",
+        exit_code=5,
+    )
+    assert kept is not None
+    told = scene.look()[-1]
+    assert told == f"gpurun: smoke has failed and is kept until {local_time(iso(kept.fires_at))}"
+    says = scene.inbox.messages[-1]["message"]
+    assert says.startswith(
+        "data failed: exit 3\nUntil its box is gone it costs $1.86 more at most."
+    )
+    assert "`gpurun ssh run00001`" in says and "`gpurun kill run00001`" in says
+    count = len(scene.inbox.titles)
+    assert len(scene.look()) == count
 
 
 def missed(home: Home, run: str) -> list[str]:

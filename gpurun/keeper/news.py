@@ -5,6 +5,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from gpurun.budget import cost
+from gpurun.glance.money import cents
+from gpurun.glance.rows import iso
+from gpurun.keeper.telling import Louder
 from gpurun.show.text import duration, local_time, printable
 
 Document = dict[str, Any]
@@ -15,6 +19,7 @@ STUCK = ("hang", "idle", "watchdog", "nccl-timeout")  # how the causes of such a
 MARKS = {"95%": 95, "80%": 80, "50%": 50}  # the highest first
 FEWEST_GUARDS = 2
 LONGEST = 400
+MOST_MARKS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +38,12 @@ class News:
         return f"{self.event} {self.again}" if self.again else self.event
 
 
-def news_of(run: Document, on: Collection[str], told: Collection[str] = ()) -> list[News]:
+def news_of(
+    run: Document, on: Collection[str], told: Collection[str], louder: Louder
+) -> list[News]:
     """What is wanted, holds now and has not been told; of the money only the highest mark."""
-    found = _holds(run, [mark for mark in MARKS if mark in on], told)
-    return [each for each in found if each.event in on and each.event not in told]
+    found = _holds(run, [mark for mark in MARKS if mark in on], told, louder)
+    return [each for each in found if each.event in on and each.key not in told]
 
 
 def alive(run: Document) -> list[str]:
@@ -55,18 +62,14 @@ def lacks_guards(run: Document) -> bool:
     )
 
 
-def _holds(run: Document, marks: Sequence[str], told: Collection[str]) -> Iterator[News]:
+def _holds(
+    run: Document, marks: Sequence[str], told: Collection[str], louder: Louder
+) -> Iterator[News]:
     name, state = printable(run["recipe"] or "a run"), run["state"]
     if run["verdict"] and run["verdict"]["cause"].startswith(STUCK):
         yield _news(run, "stuck", f"{name} is stuck", run["verdict"]["says"])
     if state == "still_billing":
-        yield _news(
-            run,
-            "still_billing",
-            f"{name} is STILL BILLING",
-            f"Its box is not proven gone; gpurun goes on ending it. `gpurun kill {run['id']}`, "
-            "or end it in the provider's console.",
-        )
+        yield _still_billing(run, name, louder)
     elif state in OVER:
         yield _end(run, name)
     else:
@@ -86,6 +89,8 @@ def _of_live(run: Document, name: str) -> Iterator[News]:
             f"Its dataset is verified. It trains until {local_time(timer['fires_at'])} at the "
             f"latest; its box goes by {local_time(timer['ends_at'])}.",
         )
+    if run["kept_until"] is not None:
+        yield _kept(run, name)
     if lacks_guards(run):
         holding = " and ".join(alive(run)) or "nothing"
         yield _news(
@@ -95,6 +100,33 @@ def _of_live(run: Document, name: str) -> Iterator[News]:
             "Fewer than two guards are alive: if it fails, nothing ends the bill. "
             f"`gpurun status {run['id']}` shows them.",
         )
+
+
+def _still_billing(run: Document, name: str, louder: Louder) -> News:
+    """The first time in a word; then with what it comes to, and an exclamation mark each time."""
+    title, since = f"{name} is STILL BILLING", ""
+    if louder.first_at is not None and louder.times:
+        by_now = f"${run['spent_usd'] or '?'} by now"
+        title = f"{title}, {by_now}{'!' * min(louder.times, MOST_MARKS)}"
+        since = f" since {local_time(iso(louder.first_at))}"
+    box = f"instance {run['instance_id']}" if run["instance_id"] else "its instance"
+    says = (
+        f"Its box is not proven gone{since}; gpurun goes on ending it. `gpurun kill {run['id']}` "
+        f"asks once more and says what it met; or destroy {box} in the console of "
+        f"{run['provider']}."
+    )
+    again = str(louder.times + 1) if louder.times else ""
+    return _news(run, "still_billing", title, says, again)
+
+
+def _kept(run: Document, name: str) -> News:
+    more = cents(cost(Decimal(run["usd_per_hour"] or 0), run["timer"]["remaining_s"] or 0.0))
+    says = (
+        f"{_first(run['error'] or '')}\nUntil its box is gone it costs ${more} more at most. "
+        f"`gpurun ssh {run['id']}` looks into it, `gpurun kill {run['id']}` ends it now."
+    )
+    until = local_time(run["kept_until"])
+    return _news(run, "kept", f"{name} has failed and is kept until {until}", says.strip())
 
 
 def _money(run: Document, name: str, marks: Sequence[str], told: Collection[str]) -> Iterator[News]:
@@ -124,11 +156,11 @@ def _end(run: Document, name: str) -> News:
     return _news(run, event, f"{name} {came_to}", " ".join(filter(None, (_first(why), took, gone))))
 
 
-def _news(run: Document, event: str, title: str, says: str) -> News:
+def _news(run: Document, event: str, title: str, says: str, again: str = "") -> News:
     box = f"{run['gpu_count']}x {run['gpu']}" if run["gpu"] else "no GPU"
     rate = f", ${run['usd_per_hour']}/h" if run["usd_per_hour"] else ""
     where = f"run {run['id']} at {run['provider']}, {printable(box)}{rate}"
-    return News(run["id"], event, f"gpurun: {title}", f"{says}\n{where}, {_spent(run)}")
+    return News(run["id"], event, f"gpurun: {title}", f"{says}\n{where}, {_spent(run)}", again)
 
 
 def _spent(run: Document) -> str:

@@ -117,7 +117,8 @@ class Notices:
         # A glimpse may run ahead of the document: just past a mark each look is another.
         exact = percent if any(0 <= percent - mark < 1 for mark in MARKS.values()) else None
         few = self._few(glimpse)
-        return (glimpse.state, glimpse.phase, glimpse.ending, glimpse.judged, passed, exact, few)
+        stage = (glimpse.state, glimpse.phase, glimpse.ending, glimpse.judged, glimpse.kept)
+        return (*stage, passed, exact, few)
 
     def _few(self, glimpse: Glimpse) -> bool:
         """Fewer than two guards, for a while."""
@@ -143,9 +144,13 @@ class Notices:
             silent |= set(EARLY)
         if not self._lacks_guards(run_id):
             silent.add("guards")
-        if (at := telling.next_at(told, now)) is not None:
-            self._again[run_id] = at
-        return self._put(news_of(run, self._settings.notify_on, silent), told)
+        louder = telling.louder(told.get("still_billing"), now)
+        dues = [telling.next_at(told, now)]
+        if run["state"] == "still_billing":
+            dues.append(louder.next_at)
+        if again_at := min(filter(None, dues), default=None):
+            self._again[run_id] = again_at
+        return self._put(news_of(run, self._settings.notify_on, silent, louder), told)
 
     def _put(self, found: Collection[News], told: Mapping[str, Told]) -> bool:
         """Whether there was room for all of it."""

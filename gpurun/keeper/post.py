@@ -23,6 +23,7 @@ log = logging.getLogger("gpurun.keeper")
 
 WAITING = 100
 TOGETHER = 20  # events that have come while one was being sent travel in one message
+URGENT = ("still_billing",)
 SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD", re.I)
 SHORTEST_SECRET = 6
 
@@ -94,17 +95,19 @@ class Post:
         letters = [each for each in letters if self._journal.tellings.claim(*each.key)]
         if not letters:
             return
-        news, settings, to = [each.news for each in letters], letters[-1].settings, letters[-1].to
-        title, body = news[0].title, news[0].body
+        settings, to = letters[-1].settings, letters[-1].to
+        news = sorted((each.news for each in letters), key=lambda each: each.event not in URGENT)
+        title, body, urgent = news[0].title, news[0].body, news[0].event in URGENT
         if len(news) > 1:
-            title = f"gpurun: {len(news)} events"
+            more = f", and {len(news) - 1} more"
+            title = f"{title}{more}" if urgent else f"gpurun: {len(news)} events"
             body = "\n\n".join(f"{each.title}\n{each.body}" for each in news)
         addresses = enumerate((url.get_secret_value() for url in settings.notify), 1)
         urls = [(number, url) for number, url in addresses if not to or number in to]
         if not urls:  # those that lacked it are not told of anything any more
             return
         hidden = _secrets(settings)
-        found = notify.send(urls, _clean(title, hidden), _clean(body, hidden))
+        found = notify.send(urls, _clean(title, hidden), _clean(body, hidden), urgent=urgent)
         self._note(letters, found)
 
     def _note(self, letters: Sequence[Letter], found: Sequence[notify.Delivery]) -> None:

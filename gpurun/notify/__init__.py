@@ -22,6 +22,7 @@ EVENTS = (
     "stuck",
     "finished",
     "killed",
+    "kept",
     "still_billing",
     "guards",
 )
@@ -63,11 +64,17 @@ def standing(addresses: int, events: Sequence[str]) -> tuple[bool, str]:
 
 
 def send(
-    urls: Sequence[tuple[int, str]], title: str, body: str, within_s: float = WITHIN_S
+    urls: Sequence[tuple[int, str]],
+    title: str,
+    body: str,
+    *,
+    urgent: bool = False,
+    within_s: float = WITHIN_S,
 ) -> list[Delivery]:
     """Send to each address, given with its number; returns within `within_s`, and never raises."""
-    order = json.dumps({"urls": list(urls), "title": title, "body": body, "within_s": within_s})
-    said, why = _said(order, within_s)
+    kind = "failure" if urgent else "info"
+    order = {"urls": list(urls), "title": title, "body": body, "kind": kind, "within_s": within_s}
+    said, why = _said(json.dumps(order), within_s)
     return [
         Delivery(number, service_of(url), said.get(number, why or "no answer"))
         for number, url in urls

@@ -41,7 +41,8 @@ def _send(apprise: ModuleType, number: int, url: str, order: dict[str, Any]) -> 
         if service is None:
             _say(number, UNKNOWN)
             return
-        taken = service.notify(title=order["title"], body=order["body"])
+        kind = getattr(apprise.NotifyType, order["kind"].upper())  # some show it in a colour
+        taken = service.notify(title=order["title"], body=order["body"], notify_type=kind)
         _say(number, "" if taken else REFUSED)
     except Exception as error:  # another package's code; its text might hold the address
         _say(number, f"it failed: {type(error).__name__}")

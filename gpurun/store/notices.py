@@ -19,6 +19,7 @@ _LIVE = "('active', 'still_billing')"
 
 _RUNS = f"""
 SELECT id, state, phase, ending, instr(progress_json, '"verdict"') > 0 AS judged,
+       exit_code IS NOT NULL AND ending IS NULL AS kept,
        CASE WHEN json_valid(recipe_json)
             THEN json_extract(recipe_json, '$.budget.max_usd') END AS budget_usd
 FROM runs WHERE state IN {_LIVE}
@@ -54,6 +55,7 @@ class Glimpse:
     phase: str
     ending: str | None
     judged: bool  # somebody has said why its training failed
+    kept: bool  # it has failed, and its box is kept for a look
     spent_share: float  # of its budget, about; 0: not known
     guards: int | None  # alive, of the box that has the fewest; None: there is no box
 
@@ -121,6 +123,7 @@ class Notices:
             phase=run.phase,
             ending=run.ending,
             judged=bool(run.judged),
+            kept=bool(run.kept),
             spent_share=spent / budget if budget > 0 else 0.0,
             guards=min(live, default=None),
         )
