@@ -17,6 +17,7 @@ from gpurun.engine.guarding import Others
 from gpurun.errors import ProviderError, UsageError
 from gpurun.guards import at_provider
 from gpurun.model import Attempt, Need, Order
+from gpurun.provider import ProviderTimer
 from gpurun.recipe import load
 from gpurun.settings import Settings
 from provisioners.vast import Vast
@@ -97,7 +98,7 @@ class AtVast:
             BlackBox(home.places.blackbox, *journal.owner.ensure()),
             journal.runs.get(self.story.run_id),
             load(str(home.recipe()), provider="vast"),
-            vast,
+            lambda _name: vast,
             self.story.epoch,
         )
         guard = at_provider(vast, self.attempt, journal)
@@ -139,11 +140,39 @@ def test_the_timer_at_the_provider_is_moved_too(at_vast: AtVast) -> None:
     assert (at_vast.held(), at_vast.ends_at()) == (["14:00"], "13:51")
 
 
-def test_a_timer_that_is_not_seen_to_have_moved_is_said(at_vast: AtVast) -> None:
-    at_vast.market.fault("schedule_answer_lost", when="before")
-    with pytest.raises(ProviderError, match="the timer at vast may still end it sooner"):
+class LosesTouch(Vast):
+    """Its schedules answer until one is to be moved."""
+
+    def __init__(self, market: Cloud, clock: FakeClock) -> None:
+        super().__init__(web.client("vast", market.url, market.api_key, (), clock), clock)
+        self._market = market
+
+    def arm_provider_timer(self, instance_id: str, ends_at: datetime) -> ProviderTimer | None:
+        self._market.fault("server_error", endpoint="schedules")
+        return super().arm_provider_timer(instance_id, ends_at)
+
+
+def test_a_guard_that_was_not_moved_is_named_with_what_that_means(at_vast: AtVast) -> None:
+    journal, attempt = at_vast.ctx.journal, at_vast.attempt
+    guard = at_provider(LosesTouch(at_vast.market, at_vast.clock), attempt, journal)
+    at_vast.guards = Others(scheduled=guard)
+    # Forty minutes and the six of Vast's tail, at $3.60 an hour.
+    said = (
+        "the keeper now ends run run00001 at 13:51 UTC, but its timer at vast could not be told: "
+        r"it fires at 13:00 UTC, so the run ends at 12:58 UTC, 53 minutes sooner, for \$2.76 "
+        "at most. The keeper tries again every few seconds: `gpurun status run00001` shows"
+    )
+    with pytest.raises(ProviderError, match=said):
         at_vast.extend(hours=1)
-    assert at_vast.ends_at() == "13:51"
+    assert (at_vast.held(), at_vast.ends_at()) == (["13:00"], "13:51")
+
+
+def test_a_timer_that_is_not_seen_to_be_held_is_a_guard_less(at_vast: AtVast) -> None:
+    at_vast.market.fault("schedule_answer_lost", when="before")
+    said = "its timer at vast could not be told: until the keeper has armed it again the run has"
+    with pytest.raises(ProviderError, match=said):
+        at_vast.extend(hours=1)
+    assert (at_vast.held(), at_vast.ends_at()) == ([], "13:51")
 
 
 def test_a_provider_whose_timer_cannot_be_read_changes_nothing(at_vast: AtVast) -> None:

@@ -1,6 +1,7 @@
 """EXTEND (protocol 3): the timer of a live run moved later, on every guard, within its money."""
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -13,9 +14,12 @@ from gpurun.engine.guarding import Others, last_words
 from gpurun.engine.limits import OF_RUN, period_caps, tightest_of
 from gpurun.errors import BudgetError, ProviderError, UsageError
 from gpurun.guards import AtProvider
+from gpurun.keeper.lagging import laggard
 from gpurun.model import Attempt, Timer
+from gpurun.shell.trouble import HostKeyChanged
 from gpurun.timers import ends_in_s, fires_in_s, timer_for
 
+NO_GUARD = ("refused", "disarmed")
 KINDS = ("setup", "run")  # what is ending, or kept after its failure, is not taken back
 
 
@@ -52,7 +56,7 @@ def extension(ctx: Context, attempt: Attempt, seconds: float) -> Extension:
 def extend(ctx: Context, attempt: Attempt, guards: Others, seconds: float) -> Extension:
     """Provider, fuse, keeper, in this order; refused when it cannot be paid for.
 
-    ProviderError: the keeper holds the new timer, another guard may end the box sooner.
+    ProviderError: the keeper holds the new timer, another guard does not, or may not.
     """
     timers, old = ctx.journal.timers, _old(ctx, attempt)
     wanted = extension(ctx, attempt, seconds)
@@ -61,26 +65,52 @@ def extend(ctx: Context, attempt: Attempt, guards: Others, seconds: float) -> Ex
     seq = timers.last_seq(attempt.label) + 1
     timer = timer_for(attempt.label, seq, old.kind, wanted.fires_at, wanted.ends_at, ctx.clock)
     arming(ctx, attempt, timer)
-    lag = guards.scheduled.arm(timer) if guards.scheduled else ""
-    held = guards.fuse.arm(timer, last_words()) if guards.fuse else None
+    _arm_others(guards, timer)
     if not timers.put_in_force(timer):
         raise UsageError(
             f"run {ctx.run.id}: its timer has just fired, or was moved by its price; see "
             f"`gpurun status {ctx.run.id}`"
         )
-    until = f"the keeper now ends run {ctx.run.id} at {wanted.ends_at:%H:%M} UTC"
-    again = f"`gpurun status {ctx.run.id}` shows the earliest"
-    if guards.fuse is not None and not (held and held.holds(timer.seq)):
-        raise ProviderError(
-            f"{until}, but its fuse did not take that timer and may end it sooner: {again}; "
-            f"`gpurun extend {ctx.run.id} 1m` arms both."
-        )
-    if lag and _may_still_fire(ctx, attempt.label):
-        raise ProviderError(
-            f"{until}, but the timer at {ctx.cloud.name} may still end it sooner ({lag}): {again}; "
-            "the keeper moves it as soon as it can."
-        )
+    _require_all(ctx, attempt, guards, timer)
     return wanted
+
+
+def _arm_others(guards: Others, timer: Timer) -> None:
+    """What became of it, the journal says: none of them keeps the keeper from its timer."""
+    if guards.scheduled is not None:
+        guards.scheduled.arm(timer)
+    if guards.fuse is not None:
+        with suppress(ProviderError, HostKeyChanged, OSError):
+            guards.fuse.arm(timer, last_words())
+
+
+def _require_all(ctx: Context, attempt: Attempt, guards: Others, timer: Timer) -> None:
+    """ProviderError where one does not hold it: which, and what ends the box then (I9)."""
+    asked = {"fuse": guards.fuse, "provider": guards.scheduled}
+    words = [word for word in ctx.journal.timers.guards_of(attempt.label) if asked.get(word.name)]
+    late = [w for w in words if w.state not in NO_GUARD and w.seq_read != timer.seq]
+    if not late:
+        return
+    run, names = ctx.run.id, {"fuse": "fuse", "provider": f"timer at {ctx.cloud.name}"}
+    first, now = laggard(timer, late, ctx.clock), ctx.clock.now()
+    missed = " and ".join(f"its {names[word.name]}" for word in late)
+    if first is None:
+        raise ProviderError(
+            f"the keeper now ends run {run} at {timer.ends_at:%H:%M} UTC, but {missed} could not "
+            "be told: until the keeper has armed it again the run has a guard less. "
+            f"`gpurun status {run}` shows each guard."
+        )
+    spent_usd = ctx.journal.ledger.committed_usd(run, but_label=attempt.label)
+    billed_s = (first.acts_at - now).total_seconds() + ctx.cloud.traits.tail_s
+    usd = spent_usd + money.cost(attempt.usd_per_hour, billed_s)
+    sooner = math.ceil((timer.ends_at - first.ends_at).total_seconds() / 60)
+    it = "it" if len(late) == 1 else "the first"
+    raise ProviderError(
+        f"the keeper now ends run {run} at {timer.ends_at:%H:%M} UTC, but {missed} could not be "
+        f"told: {it} fires at {first.acts_at:%H:%M} UTC, so the run ends at "
+        f"{first.ends_at:%H:%M} UTC, {sooner} minutes sooner, for ${usd:.2f} at most. The keeper "
+        f"tries again every few seconds: `gpurun status {run}` shows what ends it."
+    )
 
 
 def _old(ctx: Context, attempt: Attempt) -> Timer:
@@ -125,9 +155,3 @@ def _too_dear(ctx: Context, attempt: Attempt, needs_usd: Decimal, spare_s: float
         f"run {run} would need ${needs_usd:.2f} from now on, and ${tight.left_usd:.2f} are left of "
         f"{tight.name} ${tight.usd:.2f}: nothing was changed. {less}{more}"
     )
-
-
-def _may_still_fire(ctx: Context, label: str) -> bool:
-    """Whether an older timer was last read to be held at the provider."""
-    words = {word.name: word for word in ctx.journal.timers.guards_of(label)}
-    return "provider" in words and words["provider"].ends_at_read is not None

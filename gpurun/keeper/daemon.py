@@ -13,6 +13,7 @@ from gpurun import __version__
 from gpurun.blackbox import BlackBox, Entry
 from gpurun.clock import Clock
 from gpurun.engine.late import late_collect_s
+from gpurun.keeper.ahead import AheadOfJournal
 from gpurun.keeper.charges import Charge, from_blackbox, from_journal
 from gpurun.keeper.drivers import Drivers
 from gpurun.keeper.facts import STILL_BILLING_AFTER_S, Facts
@@ -71,6 +72,7 @@ class Keeper:
         self._rounds = Rounds(cloud_of, clock, self._facts.of_round, self._lists.shows)
         self._settling = Settling(cloud_of, clock, journal)
         self._obligations = Obligations(cloud_of, clock, journal)
+        self._ahead = AheadOfJournal(cloud_of, clock, journal, blackbox)
         self._laggards = Laggards(self._obligations.words_of, journal, clock)
         self._watches = Watches(places, settings, clock, journal, blackbox, cloud_of, self._drivers)
         self._hostkeys = HostKeys(places, clock, journal)
@@ -97,6 +99,7 @@ class Keeper:
             self._enforce(charges)
             self._alone(self._settling.step)
             self._expire(charges)
+            self._alone(self._ahead.step)
             self._alone(self._obligations.step)
             if look_at_runs:
                 self._look_at(self._runs, charges)

@@ -1,8 +1,9 @@
 """What is owed to a provider's own timers, without a driver: completed, read back, removed.
 
 A box's timer at its provider is armed by its driver; what the driver could not finish is finished
-here, what is held is read again before the knowledge of it is old, and what is left over after the
-proof of death is removed.  None of it ever keeps a box alive or ends one.
+here, what was left at an older timer is moved, what is held is read again before the knowledge of
+it is old, and what is left over after the proof of death is removed.  None of it ever keeps a box
+alive or ends one.
 """
 
 import logging
@@ -33,11 +34,10 @@ TENDED = (AttemptState.MADE, AttemptState.SEEN)
 
 @dataclass(slots=True)
 class _Owed:
-    """One guard that is not as it should be, since when it is known, on the boot clock."""
+    """One guard that is not as it should be."""
 
-    state: str
-    since_s: float
-    due_s: float
+    known: tuple[str, int]  # its state, and which timer it is to hold
+    due_s: float  # on the boot clock
     busy: bool = False
     due: bool = False  # to be read
 
@@ -97,8 +97,9 @@ class Obligations:
     ) -> bool:
         """Begin what is owed; whether it may be read again."""
         known = self._owed.get(key)
-        if known is None or known.state != word.state:
-            known = self._owed[key] = _Owed(word.state, now_s, now_s + LET_BE_S)
+        if known is None or known.known != (word.state, word.seq_wanted):
+            known = _Owed((word.state, word.seq_wanted), now_s + LET_BE_S)
+            self._owed[key] = known
         if known.busy or now_s < known.due_s:
             return False
         now = self._clock.now()
@@ -111,8 +112,9 @@ class Obligations:
                 self._begin(known, attempt, self._arm)
             else:
                 age = READ_EVERY * 2 if word.read_back_at is None else now - word.read_back_at
-                known.due = age > READ_EVERY
-                return age > READ_EVERY / 2
+                lags = word.state == "armed" and word.seq_read < word.seq_wanted
+                known.due = lags or age > READ_EVERY
+                return lags or age > READ_EVERY / 2
         return False
 
     def _begin(self, owed: _Owed, attempt: Attempt, work: Callable[[Attempt], None]) -> None:

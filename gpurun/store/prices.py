@@ -22,7 +22,7 @@ from gpurun.store.marks import max_usd_of
 from gpurun.store.periods import PeriodCap, rooms
 from gpurun.store.rows import timer_of
 from gpurun.store.tables import EventRow, InstanceRow, RunRow
-from gpurun.store.timers import bring_forward, in_force
+from gpurun.store.timers import bring_forward, in_force, is_being_moved
 from gpurun.timers import ends_in_s, fires_in_s, timer_for
 
 ZERO = Decimal(0)
@@ -36,7 +36,8 @@ class Prices:
     def risen(
         self, label: str, usd_per_hour: Decimal, traits: Traits, caps: Sequence[PeriodCap]
     ) -> Timer | None:
-        """A box that costs more from its last booking on; its timer, if it had to come nearer.
+        """A box that costs more from its last booking on; its timer, if it had to come nearer or
+        was about to be moved later.
 
         What it may still cost is reserved by the new price, within its run's money and the caps.
         """
@@ -92,13 +93,14 @@ class Prices:
         fires_at = after(now, fires_in_s(timer, self._clock))
         ends_at = after(now, ends_in_s(timer, self._clock))
         paid_at = max(now, paid_until(now, left_usd, box.usd_per_hour, traits))
-        shortened = None
-        if paid_at < ends_at:
+        nearer, moved = paid_at < ends_at, None
+        if nearer:
             grace = max(timedelta(0), ends_at - fires_at)
             fires_at, ends_at = max(now, min(fires_at, paid_at - grace)), paid_at
-            shortened = timer_for(box.label, 0, timer.kind, fires_at, ends_at, self._clock)
-            shortened = bring_forward(session, old, shortened)
             self._event(session, box, "shortened", f"its money now ends at {ends_at:%H:%M:%S} UTC")
+        if nearer or is_being_moved(session, old):  # by the old price
+            moved = timer_for(box.label, 0, timer.kind, fires_at, ends_at, self._clock)
+            moved = bring_forward(session, old, moved)
         box.ceiling_at = min(box.ceiling_at, paid_at)
         session.add(box)
         ends = Deadlines(fires_at, ends_at, box.ceiling_at)
@@ -108,7 +110,7 @@ class Prices:
             needs = max(needs, held * times)
         usd = min(needs, max(left_usd, ZERO))
         add_reserve(session, box.run_id, box.label, usd, self._clock)
-        return shortened
+        return moved
 
     def _event(self, session: Session, box: InstanceRow, what: str, detail: str) -> None:
         at = self._clock.now()

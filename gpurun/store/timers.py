@@ -9,12 +9,14 @@ from sqlmodel import Session, col, select
 
 from gpurun.clock import Clock
 from gpurun.errors import UsageError
-from gpurun.model import Timer, TimerState
+from gpurun.model import AttemptState, Timer, TimerState
 from gpurun.store.database import Database
 from gpurun.store.ledger import Caps, add_reservation, release_reservation
 from gpurun.store.rows import timer_of
 from gpurun.store.runs import fence
-from gpurun.store.tables import GuardRow, TimerRow
+from gpurun.store.tables import GuardRow, InstanceRow, TimerRow
+
+HELD = (AttemptState.MADE.value, AttemptState.SEEN.value)
 
 
 class Moved(UsageError):
@@ -29,6 +31,7 @@ class GuardWord:
     name: str
     state: str
     ends_bill: bool
+    seq_wanted: int
     seq_read: int
     ends_at_read: datetime | None
     read_back_at: datetime | None
@@ -98,17 +101,36 @@ class Timers:
             session.flush()
             add_reservation(session, run_id, timer.label, reserve_usd, self._clock, caps)
             add_timer(session, timer, TimerState.ARMING)
-            for guard in session.exec(select(GuardRow).where(GuardRow.label == timer.label)):
-                guard.seq_wanted = timer.seq
-                session.add(guard)
+            _want(session, timer)
+
+    def half_done(self) -> list[Timer]:
+        """Timers of boxes that are not ending, armed to replace one of their kind, which is still
+        in force: whoever runs `extend` is at it, or was stopped in the middle.
+        """
+        query = (
+            select(TimerRow)
+            .join(InstanceRow, col(InstanceRow.label) == TimerRow.label)
+            .where(
+                TimerRow.state == TimerState.ARMING,
+                col(InstanceRow.ending).is_(None),
+                col(InstanceRow.state).in_(HELD),
+            )
+        )
+        with self._database.read() as session:
+            return [timer_of(row) for row in session.exec(query) if _replaces(session, row)]
 
     def put_in_force(self, timer: Timer) -> bool:
-        """A4: this timer replaces every older one, unless one of them has fired (I14)."""
+        """A4: this timer replaces every older one, unless one of them has fired (I14).
+
+        True as well if the keeper has done it, for one that seemed to have died.
+        """
         with self._database.write() as session:
             rows = session.exec(select(TimerRow).where(TimerRow.label == timer.label)).all()
             new = next((row for row in rows if row.seq == timer.seq), None)
             if new is None or any(row.state == TimerState.FIRED for row in rows):
                 return False
+            if new.state == TimerState.IN_FORCE:
+                return True
             if new.state != TimerState.ARMING or any(row.seq > timer.seq for row in rows):
                 return False
             for row in rows:
@@ -169,6 +191,7 @@ class Timers:
         with self._database.write() as session:
             if session.get(TimerRow, (timer.label, timer.seq)) is None:
                 add_timer(session, timer, TimerState.IN_FORCE)
+                _want(session, timer)
 
 
 def _word_of(row: GuardRow) -> GuardWord:
@@ -177,6 +200,7 @@ def _word_of(row: GuardRow) -> GuardWord:
         name=row.name,
         state=row.state,
         ends_bill=row.ends_bill,
+        seq_wanted=row.seq_wanted,
         seq_read=row.seq_read,
         ends_at_read=row.ends_at_read,
         read_back_at=row.read_back_at,
@@ -195,21 +219,44 @@ def in_force(session: Session, label: str) -> TimerRow | None:
 
 
 def bring_forward(session: Session, old: TimerRow, timer: Timer) -> Timer:
-    """Put an earlier timer in force at once, part of the caller's transaction; returns it with its
-    seq.  The guards beside the keeper are owed it.
+    """Put a timer in force at once, part of the caller's transaction; returns it with its seq, the
+    next one if its own is not greater.  The guards beside the keeper are owed it.
     """
     seqs = session.exec(select(TimerRow.seq).where(TimerRow.label == old.label))
-    timer = replace(timer, seq=max(seqs) + 1)
+    timer = replace(timer, seq=max(timer.seq, max(seqs) + 1))
     for row in session.exec(select(TimerRow).where(TimerRow.label == old.label)):
         row.state = TimerState.SUPERSEDED
         session.add(row)
     add_timer(session, timer, TimerState.IN_FORCE)
-    for guard in session.exec(select(GuardRow).where(GuardRow.label == old.label)):
-        guard.seq_wanted = timer.seq
+    for guard in _want(session, timer):
         if guard.name == "provider" and guard.state == "armed":
             guard.state = "arming"
-        session.add(guard)
     return timer
+
+
+def is_being_moved(session: Session, old: TimerRow) -> bool:
+    """Whether a later timer of its label is about to replace this one."""
+    later = select(TimerRow.seq).where(
+        TimerRow.label == old.label, TimerRow.seq > old.seq, TimerRow.state == TimerState.ARMING
+    )
+    return session.exec(later).first() is not None
+
+
+def _replaces(session: Session, new: TimerRow) -> bool:
+    old = in_force(session, new.label)
+    if old is None or old.state != TimerState.IN_FORCE or old.kind != new.kind:
+        return False
+    seqs = session.exec(select(TimerRow.seq).where(TimerRow.label == new.label))
+    return new.seq == max(seqs)
+
+
+def _want(session: Session, timer: Timer) -> list[GuardRow]:
+    """Each guard of its label is to hold this timer."""
+    guards = list(session.exec(select(GuardRow).where(GuardRow.label == timer.label)))
+    for guard in guards:
+        guard.seq_wanted = timer.seq
+        session.add(guard)
+    return guards
 
 
 def add_timer(session: Session, timer: Timer, state: str) -> None:
