@@ -399,3 +399,29 @@ def test_a_box_whose_timer_nobody_had_time_to_fire_is_ended_at_its_end(
         assert not world.alive
         assert not told
     world.journal.close()
+
+
+def test_a_box_that_has_become_dearer_than_its_cap_ends_and_is_collected_from(
+    world: World, told: list[int]
+) -> None:
+    """W10."""
+    world.rent(minutes=60)
+    with world.journal.database.write() as session:
+        session.connection().exec_driver_sql(
+            "UPDATE runs SET recipe_json = json_set(recipe_json, '$.budget.max_usd_per_hour', '5')"
+        )
+    world.tick(4, apart_s=31)  # it has booted
+    [(number, box)] = world.cloud.boxes.items()
+    world.cloud.boxes[number] = replace(box, usd_per_hour=Decimal(9))
+    world.tick(1, apart_s=31)
+    assert not told
+    world.tick(1)
+    assert len(told) == 1
+    run = world.journal.runs.get("run00001")
+    assert run.reason == (
+        "its box cost $3.60/h before, now $9/h, which is over budget.max_usd_per_hour $5"
+    )
+    assert run.ending is Ending.DEADLINE
+    assert world.alive, "its results come first"
+    world.tick(1, apart_s=61)
+    assert not world.alive

@@ -1,5 +1,6 @@
 """The deadline follows the money: dearer boxes end sooner, never later; marks are written once."""
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -25,7 +26,7 @@ from gpurun.settings import Settings
 from gpurun.store import Journal
 from gpurun.store.ledger import Caps
 from gpurun.store.periods import PeriodCap
-from gpurun.store.tables import EventRow, InstanceRow
+from gpurun.store.tables import EventRow, InstanceRow, RunRow
 from gpurun.timers import timer_for
 from tests.fakecloud import FakeClock, FakeCloud
 from tests.stories import Story, journal_at
@@ -133,6 +134,47 @@ def test_a_price_that_leaves_nothing_ends_the_box_now(journal: Journal, clock: F
     timer = journal.prices.risen(story.label, Decimal(360), TRAITS, ())
     assert timer is not None
     assert timer.fires_at == timer.ends_at == clock.now()
+
+
+def capped(journal: Journal, story: Story, usd_per_hour: str) -> None:
+    """As its recipe says."""
+    with journal.database.write() as session:
+        run = session.get_one(RunRow, story.run_id)
+        recipe = json.loads(run.recipe_json)
+        recipe["budget"]["max_usd_per_hour"] = usd_per_hour
+        run.recipe_json = json.dumps(recipe)
+        session.add(run)
+
+
+def test_a_price_over_its_cap_ends_the_run_now_and_collects(
+    journal: Journal, clock: FakeClock
+) -> None:
+    """W10: the money would pay for longer, but this is not what was agreed to."""
+    story = training(journal, clock, run_minutes=60)
+    capped(journal, story, "5.00")
+    assert journal.prices.risen(story.label, Decimal("5.00"), TRAITS, ()) is None
+    timer = journal.prices.risen(story.label, Decimal("5.01"), TRAITS, ())
+    assert timer is not None
+    assert (timer.kind, timer.fires_at) == ("price", clock.now())
+    assert timer.ends_at == clock.now() + timedelta(minutes=5)
+    assert journal.ledger.committed_usd(story.run_id) < MAX_USD
+    assert journal.endings.fire(timer, story.run_id, "the price timer fired", 0.0)
+    run = journal.runs.get(story.run_id)
+    assert run.ending is Ending.DEADLINE
+    assert run.reason == (
+        "its box cost $5.00/h before, now $5.01/h, which is over budget.max_usd_per_hour $5.00"
+    )
+
+
+def test_a_price_over_its_cap_that_the_money_does_not_even_collect_for_ends_sooner(
+    journal: Journal, clock: FakeClock
+) -> None:
+    story = training(journal, clock, run_minutes=180)
+    capped(journal, story, "5.00")
+    timer = journal.prices.risen(story.label, Decimal(72), TRAITS, ())
+    assert timer is not None
+    assert timer.ends_at == clock.now() + timedelta(seconds=650 - 480)
+    assert timer.fires_at == clock.now()
 
 
 def test_what_is_ending_is_not_shortened(journal: Journal, clock: FakeClock) -> None:

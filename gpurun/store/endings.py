@@ -9,6 +9,7 @@ from gpurun.clock import Clock
 from gpurun.errors import UsageError
 from gpurun.model import SETTLED, Ending, RunState, Timer, TimerState
 from gpurun.store.database import Database
+from gpurun.store.prices import PRICE
 from gpurun.store.rows import timer_of
 from gpurun.store.tables import EventRow, InstanceRow, RunRow, TimerRow
 from gpurun.store.timers import add_timer, in_force
@@ -38,7 +39,7 @@ class Endings:
     ) -> list[Timer] | None:
         """A timer is due: claimed and acted on in one transaction; None if it was claimed before.
 
-        The timer's own `ends_at` stands.
+        The timer's own `ends_at` stands.  Of one that came with a price, that is the reason.
         """
         with self._database.write() as session:
             row = session.get(TimerRow, (timer.label, timer.seq))
@@ -48,6 +49,8 @@ class Endings:
             row.fired_by = f"keeper {os.getpid()}"
             session.add(row)
             grace_s = max(0.0, (timer.ends_at - self._clock.now()).total_seconds())
+            if timer.kind == PRICE:
+                reason = _said_of_price(session, timer.label) or reason
             return self._end_run(session, run_id, Ending.DEADLINE, reason, grace_s, late_collect_s)
 
     def _end_run(
@@ -141,6 +144,11 @@ class Endings:
                 detail=detail,
             )
         )
+
+
+def _said_of_price(session: Session, label: str) -> str:
+    query = select(EventRow.detail).where(EventRow.label == label, EventRow.what == PRICE)
+    return session.exec(query.order_by(col(EventRow.id).desc())).first() or ""
 
 
 def _last_seq(session: Session, label: str) -> int:

@@ -1,13 +1,14 @@
 """SHORTEN (protocol 3): what a box costs has risen, by the hour or by what it moves, so its timer
-comes nearer, never later.
+comes nearer, never later.  A price over the run's cap ends it now (W10).
 
 The keeper's timer is in force at once, in the transaction that writes the price down; the guards
 beside it are found to hold an older one, and are armed again by whoever tends them.
 """
 
+import json
 from collections.abc import Sequence
 from datetime import timedelta
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 
 from sqlmodel import Session
 
@@ -26,6 +27,7 @@ from gpurun.store.timers import bring_forward, in_force, is_being_moved
 from gpurun.timers import ends_in_s, fires_in_s, timer_for
 
 ZERO = Decimal(0)
+PRICE = "price"  # the kind of a timer that ends what became too dear, and the event that says why
 
 
 class Prices:
@@ -47,10 +49,15 @@ class Prices:
                 return None
             said = f"${box.usd_per_hour}/h before, now ${usd_per_hour}/h"
             self._event(session, box, "dearer", said)
+            most = _most_usd_per_hour(session, box)
+            over = most is not None and usd_per_hour > most
+            if over:
+                said = f"its box cost {said}, which is over budget.max_usd_per_hour ${most}"
+                self._event(session, box, PRICE, said)
             times = usd_per_hour / box.usd_per_hour if box.usd_per_hour else None
             box.usd_per_hour = usd_per_hour
             session.add(box)
-            return self._follow(session, box, times, traits, caps)
+            return self._follow(session, box, times, traits, caps, ends_now=over)
 
     def moved(
         self, label: str, traffic_usd: Decimal, traits: Traits, caps: Sequence[PeriodCap]
@@ -79,6 +86,8 @@ class Prices:
         times: Decimal | None,
         traits: Traits,
         caps: Sequence[PeriodCap],
+        *,
+        ends_now: bool = False,
     ) -> Timer | None:
         """`times` as much an hour as before; None: nobody can tell."""
         run, old = session.get(RunRow, box.run_id), in_force(session, box.label)
@@ -93,20 +102,22 @@ class Prices:
         fires_at = after(now, fires_in_s(timer, self._clock))
         ends_at = after(now, ends_in_s(timer, self._clock))
         paid_at = max(now, paid_until(now, left_usd, box.usd_per_hour, traits))
-        nearer, moved = paid_at < ends_at, None
+        grace, kind = max(timedelta(0), ends_at - fires_at), PRICE if ends_now else timer.kind
+        nearer, moved = ends_now or paid_at < ends_at, None
         if nearer:
-            grace = max(timedelta(0), ends_at - fires_at)
-            fires_at, ends_at = max(now, min(fires_at, paid_at - grace)), paid_at
-            self._event(session, box, "shortened", f"its money now ends at {ends_at:%H:%M:%S} UTC")
+            ends_at = min(ends_at, paid_at, now + grace if ends_now else paid_at)
+            fires_at = max(now, min(fires_at, ends_at - grace))
+            said = f"its money now ends at {ends_at:%H:%M:%S} UTC"
+            self._event(session, box, "shortened", said)
         if nearer or is_being_moved(session, old):  # by the old price
-            moved = timer_for(box.label, 0, timer.kind, fires_at, ends_at, self._clock)
+            moved = timer_for(box.label, 0, kind, fires_at, ends_at, self._clock)
             moved = bring_forward(session, old, moved)
         box.ceiling_at = min(box.ceiling_at, paid_at)
         session.add(box)
         ends = Deadlines(fires_at, ends_at, box.ceiling_at)
         needs = ceiling_usd(box.usd_per_hour, now, ends, traits)
         held = release_reservation(session, box.run_id, box.label, self._clock)
-        if timer.kind == "setup" and times is not None:  # the training is reserved with it
+        if kind == "setup" and times is not None:  # the training is reserved with it
             needs = max(needs, held * times)
         usd = min(needs, max(left_usd, ZERO))
         add_reserve(session, box.run_id, box.label, usd, self._clock)
@@ -119,6 +130,15 @@ class Prices:
                 at=at, run_id=box.run_id, label=box.label, who="store", what=what, detail=detail
             )
         )
+
+
+def _most_usd_per_hour(session: Session, box: InstanceRow) -> Decimal | None:
+    """What its run allows; None of a damaged row."""
+    run = session.get_one(RunRow, box.run_id)
+    try:
+        return Decimal(str(json.loads(run.recipe_json)["budget"]["max_usd_per_hour"]))
+    except (ValueError, KeyError, TypeError, InvalidOperation):
+        return None
 
 
 def _left_usd(
