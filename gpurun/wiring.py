@@ -8,10 +8,12 @@ so that one that cannot be reached does not blind the others.
 """
 
 import difflib
+import hashlib
 import ipaddress
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import astuple
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,14 +25,28 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
 
     from gpurun.settings import Settings
+    from provisioners.prime.access import Access as PrimeAccess
+    from provisioners.vast.access import Access as VastAccess
 
 GROUP = "gpurun.provisioners"
+VARIABLES = {  # what the environment may say of a cloud, its key first
+    "prime": (
+        "PRIME_API_KEY",
+        "PRIME_API_BASE_URL",
+        "PRIME_BASE_URL",
+        "PRIME_TEAM_ID",
+        "PRIME_SSH_KEY_PATH",
+    ),
+    "vast": ("VAST_API_KEY", "VAST_URL"),
+}
 
 
-def provisioner(name: str, settings: "Settings", clock: Clock) -> Provisioner:
+def provisioner(
+    name: str, settings: "Settings", clock: Clock, environ: Mapping[str, str] = os.environ
+) -> Provisioner:
     """The provider of this name; UsageError names the nearest if there is none."""
     if make := _BUILT_IN.get(kind(name)):
-        return make(name, settings, clock)
+        return make(name, settings, clock, environ)
     plugin = next(iter(_plugins().select(name=name)), None)
     if plugin is None:
         known = kinds()
@@ -49,21 +65,44 @@ def provisioner(name: str, settings: "Settings", clock: Clock) -> Provisioner:
     return made
 
 
-def names(settings: "Settings") -> list[str]:
+def names(settings: "Settings", environ: Mapping[str, str] = os.environ) -> list[str]:
     """All that can be asked: those built in, the clouds among them that have a key, then the
     plugins; each host by itself.
     """
     return [
         each
         for name in kinds()
-        if name not in CLOUDS or has_key(name, settings)
+        if name not in CLOUDS or has_key(name, settings, environ)
         for each in members(name, settings)
     ]
 
 
-def has_key(cloud: str, settings: "Settings") -> bool:
+def has_key(cloud: str, settings: "Settings", environ: Mapping[str, str] = os.environ) -> bool:
     """Whether a key for this cloud is found anywhere; nothing is asked of the cloud."""
-    return _KEYED[cloud](settings)
+    return _ACCESS[cloud](settings, environ) is not None
+
+
+def credentials(name: str, settings: "Settings", environ: Mapping[str, str]) -> str:
+    """A digest of the key that the provider would be made with now, and of what goes with it.
+
+    Empty where a cloud has no key.
+    """
+    if name in CLOUDS:
+        access = _ACCESS[name](settings, environ)
+        said = "" if access is None else repr(astuple(access))
+    else:
+        said = f"key {_key(name, settings)}"
+    return hashlib.sha256(said.encode()).hexdigest() if said else ""
+
+
+def only_here(cloud: str, settings: "Settings") -> dict[str, str]:
+    """The variables of this environment that hold the key in use, and what goes with it; none if
+    it is found elsewhere.
+    """
+    access = _ACCESS[cloud](settings, os.environ)
+    if access is None or access.source != VARIABLES[cloud][0]:
+        return {}
+    return {name: os.environ[name] for name in VARIABLES[cloud] if name in os.environ}
 
 
 def members(name: str, settings: "Settings") -> list[str]:
@@ -82,32 +121,30 @@ def kind(name: str) -> str:
     return name.partition(":")[0]
 
 
-def _prime(name: str, settings: "Settings", clock: Clock) -> Provisioner:
+def _prime(
+    name: str, settings: "Settings", clock: Clock, environ: Mapping[str, str]
+) -> Provisioner:
     from gpurun import web
     from gpurun.hardware.models import is_the
     from gpurun.sshkeys import public_keys
     from provisioners.prime import Prime
-    from provisioners.prime.access import find
     from provisioners.prime.api import ENDPOINTS
 
-    for_box = settings.box_keys.get("prime")
-    box_key = for_box.get_secret_value() if for_box is not None else ""
-    access = find(_key("prime", settings), os.environ, Path.home(), box_key)
+    access = _prime_access(settings, environ)
     if access is None:
         raise UsageError("there is no key for prime: run `gpurun auth prime`")
     http = web.client("prime", access.url, access.api_key, ENDPOINTS, clock)
     return Prime(access, http, is_the, public_keys(access.key_file, Path.home()))
 
 
-def _vast(name: str, settings: "Settings", clock: Clock) -> Provisioner:
+def _vast(name: str, settings: "Settings", clock: Clock, environ: Mapping[str, str]) -> Provisioner:
     from gpurun import web
     from gpurun.avoid import Avoided
     from gpurun.sshkeys import public_keys
     from provisioners.vast import Vast
-    from provisioners.vast.access import find
     from provisioners.vast.limits import ENDPOINTS
 
-    access = find(_key("vast", settings), os.environ, Path.home())
+    access = _vast_access(settings, environ)
     if access is None:
         raise UsageError("there is no key for vast: run `gpurun auth vast`")
     http = web.client("vast", access.url, access.api_key, ENDPOINTS, clock)
@@ -118,16 +155,18 @@ def _vast(name: str, settings: "Settings", clock: Clock) -> Provisioner:
     return Vast(http, clock, lambda: avoided.machines("vast"), keys)
 
 
-def _vast_has_key(settings: "Settings") -> bool:
-    from provisioners.vast.access import find
-
-    return find(_key("vast", settings), os.environ, Path.home()) is not None
-
-
-def _prime_has_key(settings: "Settings") -> bool:
+def _prime_access(settings: "Settings", environ: Mapping[str, str]) -> "PrimeAccess | None":
     from provisioners.prime.access import find
 
-    return find(_key("prime", settings), os.environ, Path.home()) is not None
+    for_box = settings.box_keys.get("prime")
+    box_key = for_box.get_secret_value() if for_box is not None else ""
+    return find(_key("prime", settings), environ, Path.home(), box_key)
+
+
+def _vast_access(settings: "Settings", environ: Mapping[str, str]) -> "VastAccess | None":
+    from provisioners.vast.access import find
+
+    return find(_key("vast", settings), environ, Path.home())
 
 
 def _key(cloud: str, settings: "Settings") -> str:
@@ -140,13 +179,15 @@ def kinds() -> list[str]:
     return [*_BUILT_IN, *sorted({p.name for p in _plugins()} - set(_BUILT_IN))]
 
 
-def _local(name: str, settings: "Settings", clock: Clock) -> Provisioner:
+def _local(
+    name: str, settings: "Settings", clock: Clock, environ: Mapping[str, str]
+) -> Provisioner:
     from provisioners.local import Local
 
     return Local(settings.state_dir, settings.local_usd_per_hour, clock)
 
 
-def _ssh(name: str, settings: "Settings", clock: Clock) -> Provisioner:
+def _ssh(name: str, settings: "Settings", clock: Clock, environ: Mapping[str, str]) -> Provisioner:
     from gpurun.places import Places
     from gpurun.shell.fabric import FabricShell
     from provisioners.ssh import Ssh
@@ -196,17 +237,17 @@ def _name(user: str, host: str, port: int) -> str:
     return f"ssh:{user}@{host}:{port}"
 
 
-_BUILT_IN: dict[str, "Callable[[str, Settings, Clock], Provisioner]"] = {
+_BUILT_IN: dict[str, "Callable[[str, Settings, Clock, Mapping[str, str]], Provisioner]"] = {
     "local": _local,
     "ssh": _ssh,
     "prime": _prime,
     "vast": _vast,
 }
-_KEYED: "dict[str, Callable[[Settings], bool]]" = {
-    "prime": _prime_has_key,
-    "vast": _vast_has_key,
+_ACCESS: "dict[str, Callable[[Settings, Mapping[str, str]], PrimeAccess | VastAccess | None]]" = {
+    "prime": _prime_access,
+    "vast": _vast_access,
 }
-CLOUDS = tuple(_KEYED)  # those that `gpurun auth` has a key for
+CLOUDS = tuple(_ACCESS)  # those that `gpurun auth` has a key for
 
 
 def _plugins() -> "EntryPoints":

@@ -62,7 +62,7 @@ class Loop:
             blackbox=BlackBox(places.blackbox, *self.journal.owner.ensure()),
             run=run,
             recipe=self.training.recipe,
-            cloud=self.cloud,
+            clouds=lambda _name: self.cloud,
             epoch=self.story.epoch,
         )
         self.looks = 0

@@ -58,7 +58,7 @@ PROJECT = """
 @pytest.fixture
 def settings(tmp_path: Path) -> SimpleNamespace:
     return SimpleNamespace(
-        state_dir=tmp_path, local_usd_per_hour=Decimal("0.75"), ssh_hosts=(), keys={}
+        state_dir=tmp_path, local_usd_per_hour=Decimal("0.75"), ssh_hosts=(), keys={}, box_keys={}
     )
 
 
@@ -166,7 +166,7 @@ HOSTS = (SshHost(host="a.example"), SshHost(host="b.example", user="me", port=22
 
 def test_each_host_of_the_settings_is_a_provider_by_itself(tmp_path: Path) -> None:
     settings = SimpleNamespace(
-        state_dir=tmp_path, local_usd_per_hour=Decimal(0), ssh_hosts=HOSTS, keys={}
+        state_dir=tmp_path, local_usd_per_hour=Decimal(0), ssh_hosts=HOSTS, keys={}, box_keys={}
     )
     assert members("ssh", settings) == ["ssh:root@a.example:22", "ssh:me@b.example:2222"]
     assert set(members("ssh", settings)) <= set(names(settings))

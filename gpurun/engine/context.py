@@ -10,6 +10,7 @@ from typing import Any
 
 from gpurun.blackbox import BlackBox
 from gpurun.clock import Clock
+from gpurun.keeper.clouds import Clouds
 from gpurun.model import Attempt, Budget, Run, Timer
 from gpurun.places import Places
 from gpurun.provider import Provisioner
@@ -17,7 +18,6 @@ from gpurun.recipe import Recipe
 from gpurun.settings import Settings
 from gpurun.store import Journal, StoreError
 from gpurun.timers import entry_of
-from gpurun.wiring import provisioner
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,13 @@ class Context:
     blackbox: BlackBox
     run: Run
     recipe: Recipe
-    cloud: Provisioner
+    clouds: Callable[[str], Provisioner]
     epoch: int
+
+    @property
+    def cloud(self) -> Provisioner:
+        """The run's provider, with the key that is the newest now."""
+        return self.clouds(self.run.provider)
 
     @property
     def budget(self) -> Budget:
@@ -101,6 +106,8 @@ def open_context(
 ) -> Context:
     journal = Journal(places.database, clock)
     run = journal.runs.get(run_id)
+    clouds = Clouds(places, settings, clock)
+    clouds(run.provider)  # without a key for it nothing can be done
     return Context(
         places=places,
         settings=settings,
@@ -109,7 +116,7 @@ def open_context(
         blackbox=BlackBox(places.blackbox, *journal.owner.ensure()),
         run=run,
         recipe=Recipe.from_dict(json.loads(run.recipe_json)),
-        cloud=provisioner(run.provider, settings, clock),
+        clouds=clouds,
         epoch=run.driver_epoch if epoch is None else epoch,
     )
 

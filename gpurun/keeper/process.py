@@ -7,23 +7,21 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+from contextlib import suppress
 from threading import Event
 
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.blocking import BlockingScheduler
 
 from gpurun import settings as configuration
-from gpurun import wiring
 from gpurun.blackbox import BlackBox
-from gpurun.clock import Clock
 from gpurun.errors import GpurunError
 from gpurun.glance import agreed_clock
+from gpurun.keeper import handed
+from gpurun.keeper.clouds import Clouds
 from gpurun.keeper.daemon import Keeper
 from gpurun.keeper.merge import merge_blackbox
 from gpurun.places import Places
-from gpurun.provider import Provisioner
-from gpurun.settings import Settings
 from gpurun.store import Journal, StoreError
 from gpurun.store.owner import machine_hash
 
@@ -45,7 +43,12 @@ def keep(places: Places) -> None:
     settings, trouble = configuration.load_for_ending()
     if trouble:
         log.error("%s", trouble)
-    clouds = _clouds(settings, clock)
+    clouds = Clouds(places, settings, clock)
+    for name in clouds.names():  # one whose key comes later is made when it is asked for
+        try:
+            clouds(name)
+        except GpurunError as error:
+            log.warning("%s", error)
     journal = Journal(places.database, clock, busy_timeout_s=BUSY_TIMEOUT_S)
     owner_id, machine = _owner(places, journal)
     if machine not in ("", machine_hash()):
@@ -68,6 +71,12 @@ def keep(places: Places) -> None:
         if scheduler.running:
             scheduler.shutdown(wait=False)
 
+    def forget() -> None:
+        """No key of a shell stays where nothing lives that needs it."""
+        with suppress(StoreError, OSError, ValueError):
+            if not keeper.busy:
+                handed.forget(places, unless=lambda: bool(journal.runs.unfinished()))
+
     def tick() -> None:
         if told.is_set():
             stop()
@@ -77,6 +86,7 @@ def keep(places: Places) -> None:
             os.kill(os.getpid(), signal.SIGTERM)
             return
         keeper.tick()
+        forget()
 
     scheduler.add_job(
         tick,
@@ -92,6 +102,7 @@ def keep(places: Places) -> None:
     keeper.tick()
     if not told.is_set():
         scheduler.start()
+    forget()
     log.info("the keeper was told to stop")
 
 
@@ -103,20 +114,3 @@ def _owner(places: Places, journal: Journal) -> tuple[str, str]:
     except StoreError as error:
         log.error("%s", error)
         return BlackBox(places.blackbox, "", "").header() or ("", "")
-
-
-def _clouds(settings: Settings, clock: Clock) -> Callable[[str], Provisioner]:
-    """Every provider that can be made now; one whose key comes later is made when asked for."""
-    made: dict[str, Provisioner] = {}
-
-    def cloud_of(name: str) -> Provisioner:
-        if name not in made:
-            made[name] = wiring.provisioner(name, configuration.load_for_ending()[0], clock)
-        return made[name]
-
-    for name in wiring.names(settings):
-        try:
-            cloud_of(name)
-        except GpurunError as error:
-            log.warning("%s", error)
-    return cloud_of

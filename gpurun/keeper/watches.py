@@ -123,7 +123,7 @@ class Watches:
                 blackbox=self._blackbox,
                 run=run,
                 recipe=Recipe.from_dict(json.loads(run.recipe_json)),
-                cloud=cloud,
+                clouds=self._cloud_of,
                 epoch=run.driver_epoch,
             )
             shell = shell_of(cloud, attempt.instance_id, self._places)
