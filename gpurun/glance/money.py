@@ -13,6 +13,7 @@ from gpurun.budget import CENT, GHOST_RESERVE_S, allocate_cents, cost
 from gpurun.glance.amounts import dollars as dollars
 from gpurun.glance.reader import Row
 from gpurun.glance.rows import Parts, instant, may_bill
+from gpurun.marks import counted_holds
 from gpurun.model import AttemptState
 
 ZERO = Decimal(0)
@@ -41,7 +42,7 @@ def by_box(parts: Parts, now: datetime) -> dict[str, dict[str, Decimal]]:
         add(label, str(parts.run.get("phase") or FIRST), usd)
     for attempt in parts.attempts:
         if settled_at(parts, attempt) is None:
-            for phase in _phases_that_count(attempt):
+            for phase in counted_holds(attempt.get("state")):
                 if usd := of_kind(parts, attempt["label"], "hold", phase):
                     add(attempt["label"], phase, usd)
     return found
@@ -120,13 +121,6 @@ def rate_text(amount: Decimal | None) -> str | None:
     if amount is None:
         return None
     return format(amount if -int(amount.as_tuple().exponent) >= 2 else amount.quantize(CENT), "f")
-
-
-def _phases_that_count(attempt: Row) -> tuple[str, ...]:
-    """Of a ghost nothing is known; its tail is none before a box is gone."""
-    if attempt.get("state") in (*NEVER_BILLED, AttemptState.GHOST):
-        return ()
-    return ("tail", "traffic") if attempt.get("state") == AttemptState.GONE else ("traffic",)
 
 
 def _unbooked(parts: Parts, attempt: Row, now: datetime) -> tuple[datetime | None, datetime]:

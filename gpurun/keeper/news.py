@@ -1,6 +1,6 @@
 """What of a run is worth a message: a pure function of its document (docs/json.md)."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -9,6 +9,7 @@ from gpurun.budget import cost
 from gpurun.glance.money import cents
 from gpurun.glance.rows import iso
 from gpurun.keeper.telling import Louder
+from gpurun.marks import MARKS, passed
 from gpurun.show.text import duration, local_time, printable
 
 Document = dict[str, Any]
@@ -16,7 +17,6 @@ Document = dict[str, Any]
 OVER = ("done", "failed", "killed", "deadline")
 NOT_YET_ARMED = ("rent", "boot", "accept")  # until then the keeper alone guards a box
 STUCK = ("hang", "idle", "watchdog", "nccl-timeout")  # how the causes of such a verdict begin
-MARKS = {"95%": 95, "80%": 80, "50%": 50}  # the highest first
 FEWEST_GUARDS = 2
 LONGEST = 400
 MOST_MARKS = 8
@@ -42,8 +42,20 @@ def news_of(
     run: Document, on: Collection[str], told: Collection[str], louder: Louder
 ) -> list[News]:
     """What is wanted, holds now and has not been told; of the money only the highest mark."""
-    found = _holds(run, [mark for mark in MARKS if mark in on], told, louder)
+    found = _holds(run, on, told, louder)
     return [each for each in found if each.event in on and each.key not in told]
+
+
+def highest(last: int, on: Collection[str], told: Collection[str], again: str) -> str:
+    """Of the marks that are wanted the last one that was passed: the lower ones are no news then,
+    nor once a higher one was told.
+    """
+    for mark in (f"{each}%" for each in reversed(MARKS)):
+        if f"{mark} {again}" in told:
+            return ""
+        if int(mark[:-1]) <= last and mark in on:
+            return mark
+    return ""
 
 
 def alive(run: Document) -> list[str]:
@@ -63,7 +75,7 @@ def lacks_guards(run: Document) -> bool:
 
 
 def _holds(
-    run: Document, marks: Sequence[str], told: Collection[str], louder: Louder
+    run: Document, on: Collection[str], told: Collection[str], louder: Louder
 ) -> Iterator[News]:
     name, state = printable(run["recipe"] or "a run"), run["state"]
     if run["verdict"] and run["verdict"]["cause"].startswith(STUCK):
@@ -74,7 +86,7 @@ def _holds(
         yield _end(run, name)
     else:
         yield from _of_live(run, name)
-        yield from _money(run, name, marks, told)
+        yield from _money(run, name, on, told)
 
 
 def _of_live(run: Document, name: str) -> Iterator[News]:
@@ -129,17 +141,14 @@ def _kept(run: Document, name: str) -> News:
     return _news(run, "kept", f"{name} has failed and is kept until {until}", says.strip())
 
 
-def _money(run: Document, name: str, marks: Sequence[str], told: Collection[str]) -> Iterator[News]:
+def _money(run: Document, name: str, on: Collection[str], told: Collection[str]) -> Iterator[News]:
     if run["spent_usd"] is None or run["budget_usd"] is None:
         return
-    spent, budget = Decimal(run["spent_usd"]), Decimal(run["budget_usd"])
-    for mark in marks:
-        if mark in told:
-            return
-        if budget > 0 and spent * 100 >= budget * MARKS[mark]:
-            title = f"{name} has spent {mark} of its money"
-            yield _news(run, mark, title, f"{_dollars(run)} is its budget.")
-            return
+    last = passed(Decimal(run["spent_usd"]), Decimal(run["budget_usd"]))
+    again = f"of {_dollars(run)}"  # it may be given more
+    if mark := highest(last, on, told, again):
+        title = f"{name} has spent {mark} of its money"
+        yield _news(run, mark, title, f"{_dollars(run)} is its budget.", again)
 
 
 def _end(run: Document, name: str) -> News:

@@ -13,8 +13,9 @@ from gpurun import glance, places
 from gpurun import settings as configuration
 from gpurun.clock import Clock
 from gpurun.keeper import telling
-from gpurun.keeper.news import FEWEST_GUARDS, MARKS, NOT_YET_ARMED, Document, News, news_of
+from gpurun.keeper.news import FEWEST_GUARDS, NOT_YET_ARMED, Document, News, news_of
 from gpurun.keeper.post import Letter, Post
+from gpurun.marks import MARKS
 from gpurun.places import Places
 from gpurun.settings import Settings
 from gpurun.store import Journal
@@ -113,12 +114,11 @@ class Notices:
     def _seen(self, glimpse: Glimpse) -> tuple[object, ...]:
         """What must differ for a run to be considered again."""
         percent = glimpse.spent_share * 100
-        passed = sum(percent >= mark for mark in MARKS.values())
-        # A glimpse may run ahead of the document: just past a mark each look is another.
-        exact = percent if any(0 <= percent - mark < 1 for mark in MARKS.values()) else None
+        # A glimpse and the document do not agree to the cent: near a mark each look is another.
+        money = percent if any(abs(percent - mark) < 1 for mark in MARKS) else int(percent)
         few = self._few(glimpse)
         stage = (glimpse.state, glimpse.phase, glimpse.ending, glimpse.judged, glimpse.kept)
-        return (*stage, passed, exact, few)
+        return (*stage, money if percent >= MARKS[0] - 1 else None, few)
 
     def _few(self, glimpse: Glimpse) -> bool:
         """Fewer than two guards, for a while."""

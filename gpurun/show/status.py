@@ -4,6 +4,7 @@ import math
 from decimal import Decimal
 from typing import Any
 
+from gpurun.marks import passed
 from gpurun.show.orphans import orphans_lines
 from gpurun.show.risk import bills, called, if_dies, if_off, money_guards
 from gpurun.show.text import NONE, Look, cut, duration, local_time, money, table
@@ -13,7 +14,6 @@ HEAD = (
     "SPENT", "PROJECTED", "ENDS", "BY", "PROGRESS",
 )  # fmt: skip
 RIGHT = (6, 7, 8, 9)
-MARKS = (50, 80, 95)  # percent of what a run may cost
 SPARE = (2, 3, 11, 6, 7, 1, 12)  # first to go when the page is narrow
 COLOURS = {"still_billing": "red", "failed": "yellow", "deadline": "yellow", "active": "green"}
 LIVE = ("active", "still_billing")
@@ -187,10 +187,9 @@ def _mark(run: dict[str, Any]) -> str:
     if run["state"] not in LIVE or run["spent_usd"] is None or run["budget_usd"] is None:
         return ""
     spent, budget = Decimal(run["spent_usd"]), Decimal(run["budget_usd"])
-    passed = max((mark for mark in MARKS if spent * 100 >= budget * mark), default=None)
-    if passed is None:
+    if not (mark := passed(spent, budget)):
         return ""
-    return f"{run['id']}: {passed} % of its money is spent, {money(spent)} of {money(budget)}."
+    return f"{run['id']}: {mark} % of its money is spent, {money(spent)} of {money(budget)}."
 
 
 def _alone(run: dict[str, Any]) -> str:

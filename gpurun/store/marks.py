@@ -1,34 +1,45 @@
-"""Half of a run's money is spent, four fifths, nearly all: an event each, once."""
+"""Half of a run's money is spent, four fifths, nearly all: an event each, once for a budget."""
 
 import json
 from decimal import Decimal, InvalidOperation
 
 from sqlalchemy import text
-from sqlmodel import Session, select
+from sqlmodel import Session, col, select
 
 from gpurun.clock import Clock
+from gpurun.marks import MARKS, counted_holds, passed
 from gpurun.store.tables import EventRow, InstanceRow, RunRow
 
-MARKS = (50, 80, 95)  # percent of budget.max_usd
-_SPENT = text(
-    "SELECT SUM(CAST(usd AS REAL)) FROM ledger WHERE run_id = :run AND kind IN ('accrue', 'settle')"
+EXACT_TO = Decimal("0.000001")
+_BOXES = text(
+    """
+    SELECT i.state,
+      SUM((l.kind IN ('accrue', 'settle')) * CAST(l.usd AS REAL)) AS spent,
+      SUM((l.kind = 'hold' AND l.phase = 'tail') * CAST(l.usd AS REAL)) AS tail,
+      SUM((l.kind = 'hold' AND l.phase = 'traffic') * CAST(l.usd AS REAL)) AS traffic,
+      MAX(l.kind = 'settle' AND l.at >= i.gone_at) AS settled
+    FROM instances i CROSS JOIN ledger l ON l.run_id = i.run_id AND l.label = i.label
+    WHERE i.run_id = :run GROUP BY i.label
+    """
 )
 
 
 def note_marks(session: Session, box: InstanceRow, clock: Clock) -> None:
-    """Part of the transaction that books."""
+    """Part of the transaction that books: what is shown then, and no more."""
     run = session.get(RunRow, box.run_id)
     max_usd = None if run is None else max_usd_of(run)
     if not max_usd:
         return
     session.flush()
-    spent = session.connection().execute(_SPENT, {"run": box.run_id}).scalar() or 0.0
-    passed = [mark for mark in MARKS if spent * 100 >= float(max_usd) * mark]
-    for what in [f"{mark}%" for mark in passed]:
-        known = select(EventRow.id).where(EventRow.run_id == box.run_id, EventRow.what == what)
+    spent = _spent(session, box.run_id)
+    last = passed(spent, max_usd)
+    for what in [f"{mark}%" for mark in MARKS if mark <= last]:
+        of = f"of budget.max_usd ${max_usd:.2f} are spent"
+        known = select(EventRow.id).where(
+            EventRow.run_id == box.run_id, EventRow.what == what, col(EventRow.detail).endswith(of)
+        )
         if session.exec(known).first() is None:
-            detail = f"${spent:.2f} of budget.max_usd ${max_usd:.2f} are spent"
-            at = clock.now()
+            detail, at = f"${spent:.2f} {of}", clock.now()
             session.add(EventRow(at=at, run_id=box.run_id, who="store", what=what, detail=detail))
 
 
@@ -38,3 +49,11 @@ def max_usd_of(run: RunRow) -> Decimal | None:
         return Decimal(str(json.loads(run.recipe_json)["budget"]["max_usd"]))
     except (ValueError, KeyError, TypeError, InvalidOperation):
         return None
+
+
+def _spent(session: Session, run_id: str) -> Decimal:
+    usd = 0.0
+    for box in session.connection().execute(_BOXES, {"run": run_id}).mappings():
+        holds = () if box["settled"] else counted_holds(box["state"])
+        usd += box["spent"] + sum(box[phase] for phase in holds)
+    return Decimal(repr(usd)).quantize(EXACT_TO)

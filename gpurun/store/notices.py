@@ -39,7 +39,9 @@ WHERE run_id IN (SELECT id FROM runs WHERE state IN {_LIVE})
 """
 _MONEY = """
 SELECT label, sum(CAST(usd AS REAL)), max(CASE kind WHEN 'accrue' THEN at END), max(id)
-FROM ledger WHERE id > :after AND kind IN ('accrue', 'settle', 'hold') GROUP BY label
+FROM ledger
+WHERE id > :after AND (kind IN ('accrue', 'settle') OR (kind = 'hold' AND phase = 'traffic'))
+GROUP BY label
 """
 LISTED_WITHIN = timedelta(seconds=120)
 FUSE_READ_WITHIN = timedelta(seconds=180)
