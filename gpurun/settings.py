@@ -10,6 +10,7 @@ import re
 import stat
 import tomllib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,12 +18,13 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
+    EnvSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
     SettingsError,
 )
 
-from gpurun import places
+from gpurun import mangled, places
 from gpurun.errors import UsageError
 from gpurun.notify import EVENTS
 from gpurun.recipe.explain import nearest
@@ -31,6 +33,7 @@ from gpurun.recipe.merge import Caps
 
 PREFIX = "GPURUN_"
 SECRET = ("keys", "box_keys", "secrets", "notify")
+MOST_BYTES = 65_536  # of a file that is wrong
 ELSEWHERE = {"state_dir": "set GPURUN_HOME in the environment", "home": "set GPURUN_HOME"}
 
 Usd = Annotated[Decimal, Field(gt=0, allow_inf_nan=False)]
@@ -53,7 +56,7 @@ class SshHost(BaseModel):
     @field_validator("key")
     @classmethod
     def _at_home(cls, path: Path | None) -> Path | None:
-        return path and path.expanduser().absolute()
+        return path and _absolute_path(path)
 
     @field_validator("workspace")
     @classmethod
@@ -92,7 +95,7 @@ class Settings(BaseSettings):
     @field_validator("runs_dir")
     @classmethod
     def _absolute(cls, path: Path) -> Path:
-        return path.expanduser().absolute()
+        return _absolute_path(path)
 
     @field_validator("notify_on")
     @classmethod
@@ -153,11 +156,90 @@ def load() -> Settings:
 
 
 def load_for_ending() -> tuple[Settings, str]:
-    """The settings, or with one sentence why the defaults: no file may keep a box alive."""
+    """The settings without what is wrong with them, and one sentence about that.
+
+    It never fails: no file may keep a box alive, and above all no other line of it a key.
+    """
     try:
         return load(), ""
     except UsageError as error:
-        return Settings.model_construct(), f"going on with default settings: {error}"
+        trouble = f"going on without what is wrong in the settings: {error}"
+    found = _right_of(_of_file())
+    for name, value in _right_of(_of_environment()).items():
+        below = found.get(name)
+        found[name] = below | value if isinstance(below, dict) else value
+    return _Given(**found), trouble
+
+
+class _Given(Settings):
+    """Of what is given alone: the environment is in it already."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return (init_settings,)
+
+
+def _right_of(values: dict[str, Any]) -> dict[str, Any]:
+    """Without the fields that are wrong, or those entries of their tables and lists."""
+    while True:
+        try:
+            _Given(**values)
+        except ValidationError as error:
+            _drop(values, error.errors(include_url=False)[0]["loc"])
+        else:
+            return values
+
+
+def _drop(values: dict[str, Any], loc: Sequence[int | str]) -> None:
+    """Whatever an error is placed at, something goes: at last there is nothing left to be wrong.
+
+    No less than a whole entry: a host without its port would be another host.
+    """
+    field, *inside = loc or ("",)
+    part = values.get(str(field))
+    if inside and isinstance(part, dict) and inside[0] in part:
+        values[str(field)] = {name: each for name, each in part.items() if name != inside[0]}
+    elif inside and isinstance(part, list) and inside[0] in range(len(part)):
+        values[str(field)] = [each for at, each in enumerate(part) if at != inside[0]]
+    elif field in values:
+        del values[str(field)]
+    else:
+        values.clear()
+
+
+def _of_file() -> dict[str, Any]:
+    try:
+        text = places.config_file().read_bytes()[:MOST_BYTES].decode(errors="replace")
+    except (OSError, UsageError):
+        return {}
+    return mangled.understood(text)
+
+
+def _of_environment() -> dict[str, Any]:
+    source, found = EnvSettingsSource(Settings), {}
+    for name, field in Settings.model_fields.items():
+        with suppress(ValueError):  # it is no JSON
+            value, key, is_complex = source.get_field_value(field, name)
+            value = source.prepare_field_value(key, field, value, is_complex)
+            if value is not None:
+                found[name] = value
+    return found
+
+
+def _absolute_path(path: Path) -> Path:
+    try:
+        return path.expanduser().absolute()
+    except RuntimeError as error:  # "~nobody-here"
+        raise ValueError("there is no such home directory") from error
+    except OSError:  # the working directory is gone: no reason not to end a box
+        return path
 
 
 def _text(path: Path) -> str:
@@ -171,7 +253,7 @@ def _text(path: Path) -> str:
 def _parsed(path: Path, text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text, parse_float=Decimal)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: not TOML: {shown(error)}: mend that line") from error
 
 
