@@ -1,7 +1,6 @@
 """When a run ends or hangs: what happened, to what, and the next command.
 
-SIGUSR1 shows where every thread is; so does a fault (SIGSEGV, SIGBUS), and so does the watchdog,
-which ends a process that makes no step.
+The watchdog shows where every thread is, and ends a process that makes no step.
 """
 
 import contextlib
@@ -9,7 +8,6 @@ import faulthandler
 import logging
 import os
 import re
-import signal
 import sys
 import threading
 import time
@@ -26,12 +24,6 @@ NO_COMPILER = re.compile(r"find C compiler|InvalidCxxCompiler|No working C\+\+ c
 NO_NVCC = re.compile(r"CUDA_HOME environment variable is not set|nvcc.*(not found|No such file)")
 SHARED_MEMORY = re.compile(r"bus error|/dev/shm|shared memory|shm_open", re.I)
 NO_MEMORY = re.compile(r"out of memory|can't allocate memory|Cannot allocate memory", re.I)
-
-
-def show_stacks_when_asked() -> None:
-    """On SIGUSR1, and on a fault; on stderr, by a handler that needs no interpreter lock."""
-    faulthandler.enable(file=sys.__stderr__)
-    faulthandler.register(signal.SIGUSR1, file=sys.__stderr__)
 
 
 def explain(error: BaseException, machine: Machine) -> str | None:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 
+import remote.launch  # noqa: F401, so that the forks have it
 from remote.export import assembled
 from remote.pretrain import main as pretrain
 
@@ -50,6 +51,7 @@ class Rank:
     """A process that trains; what it says can be read as it comes."""
 
     def __init__(self, words: list[str], place: dict[str, str]) -> None:
+        self.port = int(place["MASTER_PORT"])
         self._out = Path(tempfile.mkdtemp(prefix="rank")) / "out"
         os.mkfifo(self._out)
         self.process = FORKS.Process(target=_train_as_rank, args=(words, place, str(self._out)))
@@ -94,12 +96,12 @@ def _train_as_rank(words: list[str], place: dict[str, str], out: str) -> None:
 
 
 @contextlib.contextmanager
-def ranked(count: int, words: list[str]) -> Iterator[list[Rank]]:
-    """So many processes that find each other; ended when this is left."""
+def ranked(count: int, words: list[str], *, of: int | None = None) -> Iterator[list[Rank]]:
+    """The first so many of `of` processes, all without it; ended when this is left."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(count)}
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(of or count)}
     place |= {"WANDB_MODE": "disabled"}
     with contextlib.ExitStack() as stack:
         ranks = []

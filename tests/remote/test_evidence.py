@@ -92,8 +92,8 @@ def test_a_fault_and_a_signal_show_where_every_thread_is() -> None:
     """A bus error as a full /dev/shm makes it: a mapped file that has become too short."""
     program = """
 import mmap, os, signal, sys, tempfile
-from remote import evidence
-evidence.show_stacks_when_asked()
+from remote import signals
+signals.show_stacks_when_asked()
 os.kill(os.getpid(), signal.SIGUSR1)
 with tempfile.TemporaryFile() as file:
     file.truncate(4096)
