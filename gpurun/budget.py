@@ -23,6 +23,7 @@ LEAST_RUN_S = 60.0
 LONGEST_S = 90 * 86400.0
 GHOST_RESERVE_S = 900.0  # kept reserved for an attempt that may still appear
 CENT = Decimal("0.01")
+MOST_USD = Decimal(1_000_000)
 # What a run moves, about: torch with its CUDA libraries, and a dataset; checkpoints and logs.
 DOWN_GB, UP_GB = Decimal(6), Decimal(2)
 
@@ -173,6 +174,15 @@ def allocate_cents(seconds_usd: Mapping[str, Decimal], total: Decimal) -> dict[s
     for name in by_remainder[: cents - sum(given.values())]:
         given[name] += 1
     return {name: given[name] * CENT for name in seconds_usd}
+
+
+def parse_usd(text: str) -> Decimal:
+    """Dollars of "30" or "12.50", as a run may cost them at most."""
+    plain = text.strip().removeprefix("$")
+    usd = Decimal(plain) if re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", plain) else Decimal(0)
+    if not 0 < usd <= MOST_USD:
+        raise UsageError(f"{text!r} is no amount of dollars between 0 and {MOST_USD}. Write 30.00.")
+    return usd
 
 
 def parse_duration(text: str) -> float:

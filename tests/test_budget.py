@@ -265,3 +265,16 @@ def test_no_text_crashes_the_reading_of_durations(text: str) -> None:
 
 def _with_max_usd(max_usd: str) -> Budget:
     return Budget(SMOKE.max_usd_per_hour, Decimal(max_usd), 40 * 60, 30 * 60, 5 * 60, 600)
+
+
+@pytest.mark.parametrize(("text", "usd"), [("30", "30"), (" $12.50 ", "12.50"), ("1000000", "1e6")])
+def test_dollars_are_written_plainly(text: str, usd: str) -> None:
+    assert money.parse_usd(text) == Decimal(usd)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0", "0.00", "-3", "nan", "inf", "1e9", "1000000.01", "30 USD", "1,000", "٣"]
+)
+def test_what_is_no_amount_of_dollars_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="is no amount of dollars between 0 and 1000000"):
+        money.parse_usd(text)

@@ -14,7 +14,7 @@ from gpurun.blackbox import BlackBox
 from gpurun.engine import extending
 from gpurun.engine.context import Context
 from gpurun.engine.guarding import Others
-from gpurun.errors import ProviderError, UsageError
+from gpurun.errors import BudgetError, ProviderError, UsageError
 from gpurun.guards import at_provider
 from gpurun.model import Attempt, Need, Order
 from gpurun.provider import ProviderTimer
@@ -75,6 +75,60 @@ def test_a_run_is_extended_within_its_money_and_the_caps_on_every_guard(home: Ho
     late = home.run("extend", run, "10m", "--yes")
     assert late.returncode == 2
     assert "it is killed" in late.stderr
+
+
+def test_new_money_is_given_by_name_and_written_down(home: Home) -> None:
+    run = home.up(home.recipe(train=WAITS, run_minutes=20))
+    home.until_phase(run, "train")
+    poor = home.run("extend", run, "9h", "--yes")
+    assert poor.returncode == 3
+    enough = re.search(rf"`gpurun extend {run} TIME --max-usd (\d+)`", poor.stderr)
+    assert enough is not None, poor.stderr
+    for wrong, code, said in (
+        ("-30", 2, "'-30' is no amount of dollars between 0 and 1000000"),
+        ("9.99", 2, f"run {run} may cost $10.00 already, and $1."),
+        (f"{int(enough[1]) - 1}", 3, f"--max-usd {enough[1]}`"),
+    ):
+        refused = home.run("extend", run, "9h", "--yes", "--max-usd", wrong)
+        assert (refused.returncode, said in refused.stderr) == (code, True), refused.stderr
+    home.config.write_text("max_usd = 12\n")
+    refused = home.run("extend", run, "9h", "--yes", "--max-usd", enough[1])
+    assert refused.returncode == 3
+    assert "is more than max_usd $12.00 of the settings" in refused.stderr
+    home.config.write_text("max_usd_per_day = 20\n")
+    refused = home.run("extend", run, "9h", "--yes", "--max-usd", enough[1])
+    assert refused.returncode == 3
+    assert "left of max_usd_per_day $20.00: nothing was changed" in refused.stderr
+    assert home.document(run)["budget_usd"] == "10.00"
+    home.config.write_text("")
+    done = home.run("extend", run, "9h", "--yes", "--max-usd", enough[1])
+    assert done.returncode == 0, done.stderr
+    assert f"of ${enough[1]}.00, raised from $10.00" in done.stdout
+    assert home.document(run)["budget_usd"] == f"{enough[1]}.00"
+    again = home.run("extend", run, "1m", "--yes")  # within what it has now
+    assert again.returncode == 3 or f"of ${enough[1]}.00\n" in again.stdout
+    assert home.run("kill", run, "--yes", "--no-collect").returncode == 0
+    late = home.run("extend", run, "10m", "--yes", "--max-usd", "99")
+    assert late.returncode == 2
+    said = f"raised: budget.max_usd from $10.00 to ${enough[1]}.00, by gpurun extend"
+    assert said in home.run("report", run).stdout
+
+
+def test_a_run_that_is_set_up_is_armed_by_the_money_that_it_was_given_since(home: Home) -> None:
+    """Its driver has read the recipe long before."""
+    build = "until [ -e go ]; do sleep 0.1; done; mkdir -p data/train data/test"
+    build += "; touch data/train/dataset.json data/test/dataset.json"
+    run = home.up(home.recipe(build=build, train=WAITS, setup_minutes=20, run_minutes=300))
+    home.until_phase(run, "data")
+    done = home.run("extend", run, "1m", "--yes", "--max-usd", "40")
+    assert done.returncode == 0, done.stderr
+    [box] = home.places.boxes.glob("gpurun-*")
+    (next(iter(box.rglob(".gpurun"))).parent / "go").touch()
+    home.until_phase(run, "train")
+    timer = home.document(run)["timer"]
+    assert timer["kind"] == "run"
+    assert timer["remaining_s"] > 290 * 60  # $10 pay for 160
+    assert home.run("kill", run, "--yes", "--no-collect").returncode == 0
 
 
 class AtVast:
@@ -187,3 +241,14 @@ def test_a_provider_that_is_about_to_end_the_box_is_not_overtaken(at_vast: AtVas
     with pytest.raises(UsageError, match="fires at 13:00 UTC, too soon"):
         at_vast.extend(hours=1)
     assert (at_vast.held(), at_vast.ends_at()) == (["13:00"], "12:51")
+
+
+def test_more_than_the_credit_pays_for_is_not_promised(at_vast: AtVast) -> None:
+    at_vast.market.world.deposited_usd = Decimal(9)
+    with pytest.raises(
+        BudgetError, match=r"may need \$\d+\.\d\d from now on, and the credit at vast"
+    ):
+        extending.extension(at_vast.ctx, at_vast.attempt, 9 * 3600, Decimal(90))
+    at_vast.market.world.deposited_usd = Decimal(90)
+    wanted = extending.extension(at_vast.ctx, at_vast.attempt, 9 * 3600, Decimal(90))
+    assert (wanted.budget_before_usd, wanted.budget_usd) == (10, 90)

@@ -3,6 +3,7 @@
 from decimal import Decimal
 
 from gpurun import budget as money
+from gpurun.engine.ceiling import as_raised
 from gpurun.engine.context import Context
 from gpurun.engine.guarding import Others, last_words
 from gpurun.engine.limits import caps_of
@@ -19,7 +20,7 @@ def arm_run(ctx: Context, attempt: Attempt, guards: Others) -> Timer:
     """ARM; once more when `gpurun extend` moved the setup timer meanwhile."""
     for _ in range(ARM_TRIES):
         try:
-            if timer := _arm_run(ctx, attempt, guards):
+            if timer := _arm_run(as_raised(ctx), attempt, guards):
                 return timer
         except Moved:
             continue

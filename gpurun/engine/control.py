@@ -8,6 +8,7 @@ import signal
 import subprocess
 from dataclasses import dataclass
 from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 
 from gpurun import bundle, keeper, snapshot, spawn
@@ -134,19 +135,23 @@ def kill_everything_in_blackbox(settings: Settings) -> str:
     return _kill_by_blackbox(charges, settings, SystemClock())
 
 
-def extension(run_id: str, seconds: float, settings: Settings) -> Extension:
+def extension(
+    run_id: str, seconds: float, settings: Settings, max_usd: Decimal | None = None
+) -> Extension:
     """What `extend` would come to; refused where it would be, and nothing is changed."""
     ctx, attempt = live_box(run_id, settings)
     require_trust(ctx.journal, "nothing was changed")
-    return extending.extension(ctx, attempt, seconds)
+    return extending.extension(ctx, attempt, seconds, max_usd)
 
 
-def extend(run_id: str, seconds: float, settings: Settings) -> Extension:
+def extend(
+    run_id: str, seconds: float, settings: Settings, max_usd: Decimal | None = None
+) -> Extension:
     """Move the timer of a live run later, on every guard, if its money pays for it."""
     ctx, attempt = live_box(run_id, settings)
     require_trust(ctx.journal, "nothing was changed")
     box = Box(ctx, attempt, lambda _line: None)
-    return extending.extend(ctx, attempt, others(ctx, attempt, box.line), seconds)
+    return extending.extend(ctx, attempt, others(ctx, attempt, box.line), seconds, max_usd)
 
 
 def pull(run_id: str, path: str | None, settings: Settings) -> list[Path]:

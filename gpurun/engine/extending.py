@@ -4,11 +4,12 @@ import math
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from decimal import Decimal
+from decimal import ROUND_CEILING, Decimal
 
 from gpurun import budget as money
 from gpurun.clock import after
 from gpurun.engine.arm import arming, left_usd
+from gpurun.engine.ceiling import raised, refuse_beyond_wallet
 from gpurun.engine.context import Context
 from gpurun.engine.guarding import Others, last_words
 from gpurun.engine.limits import OF_RUN, period_caps, tightest_of
@@ -31,10 +32,17 @@ class Extension:
     ends_at: datetime
     ceiling_usd: Decimal
     budget_usd: Decimal
+    budget_before_usd: Decimal
 
 
-def extension(ctx: Context, attempt: Attempt, seconds: float) -> Extension:
-    """What `extend` would do; UsageError or BudgetError where it would not.  Changes nothing."""
+def extension(
+    ctx: Context, attempt: Attempt, seconds: float, max_usd: Decimal | None = None
+) -> Extension:
+    """What `extend` would do; UsageError or BudgetError where it would not.  Changes nothing.
+
+    `max_usd`: what the run may cost at most from then on.
+    """
+    before_usd, ctx = ctx.budget.max_usd, raised(ctx, max_usd)
     old, now = _old(ctx, attempt), ctx.clock.now()
     fires_at = after(now, fires_in_s(old, ctx.clock) + seconds)
     ends_at = after(now, ends_in_s(old, ctx.clock) + seconds)
@@ -49,22 +57,30 @@ def extension(ctx: Context, attempt: Attempt, seconds: float) -> Extension:
     if needs > left:
         spare_s = seconds - float((needs - left) / attempt.usd_per_hour * 3600)
         raise _too_dear(ctx, attempt, needs, spare_s)
+    if max_usd is not None:
+        refuse_beyond_wallet(ctx, needs)
     spent = ctx.journal.ledger.committed_usd(ctx.run.id, but_label=attempt.label)
-    return Extension(fires_at, ends_at, spent + needs, ctx.budget.max_usd)
+    return Extension(fires_at, ends_at, spent + needs, ctx.budget.max_usd, before_usd)
 
 
-def extend(ctx: Context, attempt: Attempt, guards: Others, seconds: float) -> Extension:
+def extend(
+    ctx: Context,
+    attempt: Attempt,
+    guards: Others,
+    seconds: float,
+    max_usd: Decimal | None = None,
+) -> Extension:
     """Provider, fuse, keeper, in this order; refused when it cannot be paid for.
 
     ProviderError: the keeper holds the new timer, another guard does not, or may not.
     """
     timers, old = ctx.journal.timers, _old(ctx, attempt)
-    wanted = extension(ctx, attempt, seconds)
+    wanted = extension(ctx, attempt, seconds, max_usd)
     if guards.scheduled is not None:
         _refuse_too_late(ctx, guards.scheduled, old)
     seq = timers.last_seq(attempt.label) + 1
     timer = timer_for(attempt.label, seq, old.kind, wanted.fires_at, wanted.ends_at, ctx.clock)
-    arming(ctx, attempt, timer)
+    arming(raised(ctx, max_usd), attempt, timer)
     _arm_others(guards, timer)
     if not timers.put_in_force(timer):
         raise UsageError(
@@ -150,7 +166,10 @@ def _too_dear(ctx: Context, attempt: Attempt, needs_usd: Decimal, spare_s: float
     tight = tightest_of(ctx.budget, max(of_run, Decimal(0)), rooms)
     minutes = math.floor(spare_s / 60)
     less = f"At most: `gpurun extend {run} {minutes}m`." if minutes > 0 else "No minute is left."
-    more = f" Or raise {tight.name} in the settings." if tight.name != OF_RUN else ""
+    enough = (ctx.budget.max_usd - of_run + needs_usd).to_integral_value(ROUND_CEILING)
+    more = f" Or raise {tight.name} in the settings."
+    if tight.name == OF_RUN:
+        more = f" Or give it more: `gpurun extend {run} TIME --max-usd {enough}`."
     return BudgetError(
         f"run {run} would need ${needs_usd:.2f} from now on, and ${tight.left_usd:.2f} are left of "
         f"{tight.name} ${tight.usd:.2f}: nothing was changed. {less}{more}"

@@ -12,6 +12,8 @@ WASTED = {
     "ending_usd": "ending boxes",
 }
 
+NOTES = ("note", "raised")
+
 
 def report_text(document: dict[str, Any], look: Look) -> str:
     """Of a final document; of a report's also its bills, and what armed and fired."""
@@ -24,8 +26,8 @@ def report_text(document: dict[str, Any], look: Look) -> str:
     lines = [look.paint(head, "bold"), *body, look.paint(total, "bold")]
     lines += _wasted(document["wasted"])
     lines += _artifacts(document["artifacts"])
-    notes = (event for event in document.get("events", []) if event["what"] == "note")
-    lines += [f"note: {printable(event['detail'])}" for event in notes]
+    notes = (event for event in document.get("events", []) if event["what"] in NOTES)
+    lines += [f"{event['what']}: {printable(event['detail'])}" for event in notes]
     for bill in document.get("bills", []):
         lines += _bill(bill)
     for timer in document.get("timers", []):

@@ -10,6 +10,7 @@ from sqlmodel import Session, col, select
 from gpurun.clock import Clock
 from gpurun.errors import UsageError
 from gpurun.model import AttemptState, Timer, TimerState
+from gpurun.store.ceilings import raise_ceiling
 from gpurun.store.database import Database
 from gpurun.store.ledger import Caps, add_reservation, release_reservation
 from gpurun.store.rows import timer_of
@@ -89,9 +90,12 @@ class Timers:
     def arming(
         self, timer: Timer, run_id: str, epoch: int, reserve_usd: Decimal, caps: Caps
     ) -> None:
-        """A1: the next timer is on disk and its cost reserved; the old one stays in force."""
+        """A1: the next timer is on disk and its cost reserved; the old one stays in force.
+
+        More dollars of the run in `caps` than its recipe has are its ceiling from now on.
+        """
         with self._database.write() as session:
-            fence(session, run_id, epoch, timer.label)
+            run = fence(session, run_id, epoch, timer.label)
             seqs = session.exec(select(TimerRow.seq).where(TimerRow.label == timer.label))
             if timer.seq != max(seqs, default=0) + 1:
                 raise Moved(
@@ -101,6 +105,7 @@ class Timers:
             session.flush()
             add_reservation(session, run_id, timer.label, reserve_usd, self._clock, caps)
             add_timer(session, timer, TimerState.ARMING)
+            raise_ceiling(session, run, timer.label, caps.run_usd, timer.ends_at, self._clock)
             _want(session, timer)
 
     def half_done(self) -> list[Timer]:
