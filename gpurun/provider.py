@@ -25,6 +25,7 @@ class Traits:
     tail_s           billing after DELETE
     fuse_ends_bill   whether the fuse on the box can end the bill
     if_lost          what becomes of a box and its bill when this machine is gone for good
+    dated            whether its answers bear a `Date`, by which our clock can be told
     """
 
     settle_window_s: float
@@ -32,6 +33,7 @@ class Traits:
     tail_s: float
     fuse_ends_bill: bool
     if_lost: str = "the fuse on the box ends it 2 minutes after its timer."
+    dated: bool = False
 
 
 class Provisioner(Protocol):

@@ -31,6 +31,10 @@ class Charge:
         """Its timer has fired, or it was ended otherwise: nothing is left but to end it in time."""
         return self.attempt is None or self.attempt.ending is not None
 
+    def is_certain(self, clock: Clock) -> bool:
+        """Whether the boot clock holds it, whatever the time of day."""
+        return self.timer is not None and self.timer.boot_id == clock.boot_id
+
     def fires(self, clock: Clock) -> bool:
         if self.timer is not None:
             return fires_in_s(self.timer, clock) <= 0

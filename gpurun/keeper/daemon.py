@@ -5,7 +5,6 @@ All durable truth is in the journal and the black box; a restart derives everyth
 
 import contextlib
 import logging
-import sqlite3
 from collections.abc import Callable
 from functools import partial
 
@@ -14,8 +13,10 @@ from gpurun.blackbox import BlackBox, Entry
 from gpurun.clock import Clock
 from gpurun.engine.late import late_collect_s
 from gpurun.keeper.ahead import AheadOfJournal
+from gpurun.keeper.changes import Changes
 from gpurun.keeper.charges import Charge, from_blackbox, from_journal
 from gpurun.keeper.drivers import Drivers
+from gpurun.keeper.due import Due
 from gpurun.keeper.facts import STILL_BILLING_AFTER_S, Facts
 from gpurun.keeper.hostkeys import HostKeys
 from gpurun.keeper.lagging import Laggards
@@ -32,6 +33,7 @@ from gpurun.provider import Provisioner
 from gpurun.settings import Settings
 from gpurun.store import Journal, StoreError
 from gpurun.store.armed import armed
+from gpurun.store.boots import hold_by_this_boot
 from gpurun.timers import entry_of
 
 log = logging.getLogger("gpurun.keeper")
@@ -68,6 +70,7 @@ class Keeper:
         self.blackbox = blackbox
         self._drivers = Drivers(places, clock)
         self._lists = Lists(cloud_of, clock, journal, blackbox, settings)
+        self._due = Due(cloud_of, clock, self._lists.has_answered)
         self._facts = Facts(places, clock, journal, blackbox, cloud_of)
         self._rounds = Rounds(cloud_of, clock, self._facts.of_round, self._lists.shows)
         self._settling = Settling(cloud_of, clock, journal)
@@ -77,13 +80,12 @@ class Keeper:
         self._watches = Watches(places, settings, clock, journal, blackbox, cloud_of, self._drivers)
         self._hostkeys = HostKeys(places, clock, journal)
         self._notices = Notices(places, settings, clock, journal)
-        self._seen_version: int | None = None
+        self._changes = Changes(places.database)
         self._beat_s = 0.0
         self._waiting: set[str] = set()  # labels whose timer is to fire when there is time
         self._runs: list[Run] = []
         self._runs_s = float("-inf")
         self.busy = True
-        self._probe: sqlite3.Connection | None = None
 
     def tick(self) -> None:
         try:
@@ -96,6 +98,7 @@ class Keeper:
             self.busy = bool(charges or self._runs)
             self._beat()
             self._facts.note(self._journal.timers.acknowledge)
+            self._hold(charges)
             self._enforce(charges)
             self._alone(self._settling.step)
             self._expire(charges)
@@ -115,30 +118,15 @@ class Keeper:
 
     def _nothing_new(self) -> bool:
         """Idle, and no other process has written: spend nothing."""
-        try:
-            if self._probe is None:
-                uri = f"file:{self._places.database}?mode=ro"
-                self._probe = sqlite3.connect(uri, uri=True, check_same_thread=False)
-            version = self._probe.execute("PRAGMA data_version").fetchone()[0]
-        except sqlite3.Error:
-            self._probe = None
-            return False
-        changed, self._seen_version = version != self._seen_version, version
+        changed = self._changes.since_last()
         recent = self._clock.boot_s() - self._beat_s < IDLE_BEAT_S
         return not self.busy and not changed and recent
 
     def _beat(self) -> None:
         self._beat_s = self._clock.boot_s()
         self._facts.note(lambda: self._journal.keepers.beat(__version__))
-        # Our own beat is no news.
-        self._seen_version = None if self.busy else self._data_version()
-
-    def _data_version(self) -> int | None:
-        with contextlib.suppress(sqlite3.Error):
-            if self._probe is not None:
-                version: int = self._probe.execute("PRAGMA data_version").fetchone()[0]
-                return version
-        return None
+        if not self.busy:
+            self._changes.since_last()  # our own beat is no news
 
     def _charges(self) -> list[Charge]:
         """What may bill, by the journal; by the black box what the journal cannot tell."""
@@ -166,6 +154,12 @@ class Keeper:
             log.error("%s cannot be read: %s", self._places.blackbox, error)
             return {}
 
+    def _hold(self, charges: list[Charge]) -> None:
+        """By the boot clock, now that the time of day is certain; whoever drives takes it over."""
+        old = any(each.timer and not each.is_certain(self._clock) for each in charges)
+        if old and self._clock.sure:
+            self._facts.note(lambda: hold_by_this_boot(self._journal.database, self._clock))
+
     def _alone(self, serve: Callable[[], None]) -> None:
         """What fails for one box or run is logged, and keeps no other waiting."""
         try:
@@ -184,9 +178,7 @@ class Keeper:
         box whose end comes before its turn is ended all the same.
         """
         waited, self._waiting = self._waiting, set()
-        overdue = {
-            each.label for each in charges if each.label in waited and each.ends(self._clock)
-        }
+        overdue = {each.label for each in charges if each.label in waited and self._due.ends(each)}
         for charge in charges:
             if charge.is_ending or charge.label in overdue:
                 self._alone(partial(self._end, charge))
@@ -195,8 +187,8 @@ class Keeper:
         for charge in charges:
             if charge.is_ending:
                 continue
-            must = charge.ends(self._clock) and charge.label not in overdue
-            quick = not charge.fires(self._clock)
+            must = self._due.ends(charge) and charge.label not in overdue
+            quick = not self._due.fires(charge)
             if quick or must or self._clock.boot_s() < until_s:
                 self._alone(partial(self._serve, charge))
             else:
@@ -215,21 +207,25 @@ class Keeper:
         return True
 
     def _look_at(self, runs: list[Run], charges: list[Charge]) -> None:
-        self._lists.step({run.provider for run in runs})
+        doubtful = [each for each in charges if self._due.in_doubt(each)]
+        ask = {each.provider for each in doubtful}
+        self._lists.step({run.provider for run in runs} | ask, ask)
+        waiting = {each.attempt.run_id for each in doubtful if each.attempt}
+        runs = [run for run in runs if run.id not in waiting]
         lagging = {each.attempt.run_id for each in charges if each.attempt and each.laggard}
         self._alone(partial(self._watches.step, runs, lagging))
         for run in runs:
             self._alone(partial(self._take_over, run))
 
     def _serve(self, charge: Charge) -> None:
-        if charge.fires(self._clock) and self._fire(charge):
+        if self._due.fires(charge) and self._fire(charge):
             return  # the next tick has the timer that was written just now
         self._end(charge)
 
     def _end(self, charge: Charge) -> None:
         if charge.attempt is not None and charge.attempt.state is AttemptState.INTENT:
             return  # nothing was sent
-        if charge.ends(self._clock) or self._abandoned(charge):
+        if self._due.ends(charge) or self._abandoned(charge):
             self._rounds.step(charge)
 
     def _abandoned(self, charge: Charge) -> bool:
@@ -270,6 +266,8 @@ class Keeper:
         for charge in charges:
             attempt = charge.attempt
             if attempt is None or attempt.state is not AttemptState.GHOST or not attempt.sent_at:
+                continue
+            if self._due.in_doubt(charge):
                 continue
             if (self._clock.now() - attempt.sent_at).total_seconds() > WATCHED_S:
                 self._facts.note(partial(self._journal.attempts.expired, charge.label))

@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -11,9 +11,9 @@ from typing import Any
 
 from gpurun.blackbox import BlackBox
 from gpurun.budget import CENT
-from gpurun.clock import Clock
+from gpurun.clock import ANSWERS_APART_S, Clock
 from gpurun.engine.limits import period_caps
-from gpurun.errors import GpurunError, ProviderError
+from gpurun.errors import GpurunError, ProviderError, ProviderUnreachable
 from gpurun.holdings import Whose, document, known_of, orphans_among
 from gpurun.model import SETTLED, Attempt, AttemptState, Ending, Instance, InstanceState, Timer
 from gpurun.outcome import conclude
@@ -49,7 +49,9 @@ class _Seen:
 @dataclass(slots=True)
 class _Provider:
     listed_s: float = float("-inf")
+    due_s: float = float("-inf")
     busy: bool = False
+    answered: bool = False
     wallet_s: float = float("-inf")
     seen: _Seen | None = None
     missing: dict[str, Evidence] = field(default_factory=dict)
@@ -81,13 +83,22 @@ class Lists:
         """Whether a list is being read right now."""
         return any(known.busy for known in list(self._providers.values()))
 
-    def step(self, live: Iterable[str]) -> None:
-        """`live` are the providers of live runs; labels that may come back are looked for too."""
+    def step(self, live: Iterable[str], for_time: Collection[str] = ()) -> None:
+        """`live` are the providers of live runs; labels that may come back are looked for too.
+
+        Those `for_time` are asked as soon as a second answer tells what time it is.
+        """
+        now_s = self._clock.boot_s()
         for name in {*live, *self._watched()}:
             known = self._providers.setdefault(name, _Provider())
-            if not known.busy and self._clock.boot_s() - known.listed_s >= LIST_EVERY_S:
-                known.busy, known.listed_s = True, self._clock.boot_s()
+            for_time_s = known.listed_s + ANSWERS_APART_S if name in for_time else known.due_s
+            if not known.busy and now_s >= min(known.due_s, for_time_s):
+                known.busy, known.listed_s, known.due_s = True, now_s, now_s + LIST_EVERY_S
                 self._pool.submit(self._list, name, known)
+
+    def has_answered(self, name: str) -> bool:
+        """Whether it has, whatever it said, since this process began."""
+        return name in self._providers and self._providers[name].answered
 
     def shows(self, name: str, evidence: Evidence) -> bool:
         """Whether the last complete list has this box, and as what it was bought as (K4)."""
@@ -115,6 +126,7 @@ class Lists:
             account = cloud.account()
             began_s = self._clock.boot_s()
             rows = cloud.instances()
+            known.answered = True
             known.seen = _Seen(account, began_s, {row.id: row for row in rows})
             ours = self._journal.attempts.find([row.label for row in rows])
             self._journal.keepers.listed(name, account, self._orphans(rows, account, ours))
@@ -125,9 +137,11 @@ class Lists:
             self._absent(cloud, account, began_s, rows, known)
             self._look_into_wallet(cloud, account, known)
         except GpurunError as error:
+            if isinstance(error, ProviderError) and not isinstance(error, ProviderUnreachable):
+                known.answered = True
             log.error("listing %s failed: %s", name, error)
             self._journal.keepers.not_listed(name, account, str(error))
-            known.listed_s = self._clock.boot_s() - LIST_EVERY_S + AGAIN_AFTER_S
+            known.due_s = self._clock.boot_s() + AGAIN_AFTER_S
         except Exception:
             log.exception("listing %s failed", name)
         finally:

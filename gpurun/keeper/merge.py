@@ -4,12 +4,12 @@ import logging
 
 from gpurun.blackbox import BlackBox
 from gpurun.clock import Clock
-from gpurun.model import AttemptState
+from gpurun.model import AttemptState, Timer
 from gpurun.store import Journal, StoreError
-from gpurun.timers import timer_for
 
 log = logging.getLogger("gpurun.keeper")
 
+NO_BOOT = ""  # whose boot clock held it is not known: the time of day counts
 RESTORED = (
     "the database is older than timers.log: it was restored. Timers are enforced, nothing is "
     "bought. Look at `gpurun status` and `gpurun orphans`, then run `gpurun keeper adopt`"
@@ -33,8 +33,8 @@ def merge_blackbox(journal: Journal, blackbox: BlackBox, clock: Clock) -> None:
                 journal.attempts.recovered(label, entry.instance_id)
             elif entry.seq > journal.timers.last_seq(label):
                 journal.owner.distrust(RESTORED)
-                timer = timer_for(
-                    label, entry.seq, "restored", entry.fires_at, entry.ends_at, clock
+                timer = Timer(
+                    label, entry.seq, "restored", entry.fires_at, entry.ends_at, NO_BOOT, 0.0, 0.0
                 )
                 journal.timers.import_timer(timer)
     except StoreError as error:

@@ -268,6 +268,7 @@ def _traits(keyed: bool, wallet: str) -> Traits:
         tail_s=360,
         fuse_ends_bill=keyed,
         if_lost=f"{_KEYED if keyed else ''}nothing else can end it{wallet}.",
+        dated=True,
     )
 
 

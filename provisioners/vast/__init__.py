@@ -42,6 +42,7 @@ class Vast:
         fuse_ends_bill=True,
         if_lost="the fuse on the box ends it 2 minutes after its timer, with the container's own "
         "key; failing that Vast's scheduler does, at the first full hour 5 minutes after it.",
+        dated=True,
     )
     root = onstart.ROOT
 
