@@ -5,11 +5,12 @@
 the evaluation.  The box can vanish any second, so everything is written beside and renamed.
 """
 
+import contextlib
 import hashlib
 import json
 import logging
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -87,12 +88,13 @@ def load(
         log.info("loaded weights only from %s: step, rates and data start anew", path)
         return {}
     state = read_file(path / STATE)
-    refuse_other_puzzles(config, training.data_digest, state, path)
-    restore_weights(training, config, state, path)
-    if to_train:
-        restore_progress(training, config, ranks, state, path)
-        log.info("continuing from %s at step %d", path, training.step)
-    return state["votes"]
+    with _of_this_version(path):
+        refuse_other_puzzles(config, training.data_digest, state, path)
+        restore_weights(training, config, state, path)
+        if to_train:
+            restore_progress(training, config, ranks, state, path)
+            log.info("continuing from %s at step %d", path, training.step)
+        return state["votes"]
 
 
 def check(config: PretrainConfig) -> None:
@@ -100,8 +102,9 @@ def check(config: PretrainConfig) -> None:
     path = find(config.load_checkpoint, Path(config.checkpoint_path))
     if path.is_dir():
         state = read_file(path / STATE)
-        refuse_another_arch(config, state["config"], path)
-        refuse_other_puzzles(config, fingerprint(config.train_paths), state, path)
+        with _of_this_version(path):
+            refuse_another_arch(config, state["config"], path)
+            refuse_other_puzzles(config, fingerprint(config.train_paths), state, path)
     else:
         plain(read_file(path), path)
 
@@ -154,6 +157,18 @@ def prune(run: Path, *, keep_last: int, keep_best: int) -> None:
     for step in found:
         if step not in kept:
             shutil.rmtree(step, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _of_this_version(path: Path) -> Iterator[None]:
+    """What it holds is read by name; one that is not there, or is another thing, is named."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(
+            f"{path} was written by another version of this program ({type(error).__name__}:"
+            f" {error}): use that one"
+        ) from error
 
 
 def _same_on_all(config: PretrainConfig, ranks: Ranks) -> Path:

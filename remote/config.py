@@ -4,13 +4,14 @@ Names and defaults are those of TRM's `cfg_pretrain.yaml`, so that published com
 are; those of our own are marked.  `remote/arch.py` has the settings of the models.
 """
 
+import json
 import logging
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from remote.arch import ARCHES, Arch
-from remote.overrides import ConfigError, apply, parse_value, parse_word
+from remote.overrides import ConfigError, apply, keys, parse_value, parse_word
 
 log = logging.getLogger(__name__)
 
@@ -146,6 +147,41 @@ def _default_data(paths: list[str]) -> list[str]:
     if Path(paths[0]).exists() or len(found) != 1:
         return paths
     log.info("data_paths is not given: %s is the only dataset here", found[0])
+    return found
+
+
+def words_of(settings: Any, source: Path) -> list[str]:
+    """Overrides that make a configuration what a checkpoint's was; `source` is its file.
+
+    Another version may have written it: ConfigError for a setting of the model that is not known
+    here, other ones are named and left out, and what it lacks has its default.
+    """
+    try:
+        arch = settings["arch_name"]
+        known = keys(PretrainConfig(arch=ARCHES[arch](), arch_name=arch))
+        found = _flat(settings)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{source} holds no settings of a model known here: {error!r}") from error
+    for key in [key for key in found if key not in known]:
+        value = found.pop(key)
+        if key.startswith("arch."):
+            raise ConfigError(
+                f"{source}: {key}={value} is not known here: another version of this program has"
+                " trained it, use that one"
+            )
+        log.warning("%s: %s=%s is not known here: ignored", source, key, value)
+    if missing := [key for key in known if key not in found and key != "arch_name"]:
+        log.warning("%s has no %s: the defaults are taken", source, ", ".join(missing))
+    texts = {k: f"'{v}'" if isinstance(v, str) else json.dumps(v) for k, v in found.items()}
+    return [f"arch={arch}", *(f"{k}={text}" for k, text in texts.items() if k != "arch_name")]
+
+
+def _flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """By dotted key."""
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        nested = isinstance(value, dict)
+        found |= _flat(value, f"{prefix}{name}.") if nested else {prefix + name: value}
     return found
 
 

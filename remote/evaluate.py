@@ -10,18 +10,22 @@ where `checkpoint_path=` says, and prints pass@K.  Exits 1 if an evaluator faile
 
 import json
 import logging
+import os
 import re
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
-from remote import checkpoint, evaluators
-from remote.config import PretrainConfig, load_config
+import torch
+
+from remote import checkpoint, evaluators, evidence, signals
+from remote.config import PretrainConfig, load_config, words_of
 from remote.dataset.sets import open_splits
 from remote.dataset.split import DatasetError
 from remote.evaluation import evaluate
+from remote.evidence import Watchdog
 from remote.files import write_json
+from remote.machine import look, require_kernels
 from remote.overrides import ConfigError, parse_word
 from remote.ranks import Ranks, joined
 from remote.training import Training
@@ -36,14 +40,27 @@ def main(argv: list[str] | None = None) -> int:
     if not words or words[0] in ("-h", "--help"):
         print(__doc__)
         return 0 if words else 2
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
+    signals.show_stacks_when_asked()
+    level = logging.INFO if os.environ.get("RANK", "0") == "0" else logging.WARNING
+    logging.basicConfig(level=level, format="%(message)s", stream=sys.stdout)
+    machine = look(torch.device("cpu"))
     try:
         config = _config(words[0], words[1:])
         with joined(config.device) as ranks:
-            metrics = _evaluate(config, ranks)
+            machine = look(ranks.device)
+            require_kernels(machine)
+            with Watchdog(60 * config.hang_minutes).watching() as watchdog:
+                metrics = _evaluate(config, ranks, watchdog)
     except (ConfigError, DatasetError, checkpoint.CheckpointError) as error:
         print(f"evaluate: {error}", file=sys.stderr)
         return 2
+    except OSError as error:
+        print(f"evaluate: {evidence.explain(error, machine) or error}", file=sys.stderr)
+        return 1
+    except Exception as error:
+        if said := evidence.explain(error, machine):
+            print(f"evaluate: {said}", file=sys.stderr)
+        raise
     return int(any(name.endswith("/failed") for name in metrics))
 
 
@@ -52,7 +69,7 @@ def _config(wanted: str, overrides: list[str]) -> PretrainConfig:
     path = checkpoint.find(wanted, Path(given.get("checkpoint_path", wanted)))
     saved: list[str] = []
     if path.is_dir():
-        saved = _words(json.loads((path / CONFIG).read_text()))
+        saved = _saved_words(path / CONFIG)
     else:
         log.info("%s has no settings: those that are not given have their defaults", path)
     config = load_config([*saved, *overrides])
@@ -61,7 +78,14 @@ def _config(wanted: str, overrides: list[str]) -> PretrainConfig:
     return config
 
 
-def _evaluate(config: PretrainConfig, ranks: Ranks) -> dict[str, float | str]:
+def _saved_words(path: Path) -> list[str]:
+    try:
+        return words_of(json.loads(path.read_text()), path)
+    except (OSError, ValueError) as error:
+        raise checkpoint.CheckpointError(f"{path} cannot be read: {error}") from error
+
+
+def _evaluate(config: PretrainConfig, ranks: Ranks, watchdog: Watchdog) -> dict[str, float | str]:
     began_s = time.monotonic()
     # Each batch is shared evenly; a few more rows change no result.
     config.global_batch_size += -config.global_batch_size % ranks.world_size
@@ -75,27 +99,18 @@ def _evaluate(config: PretrainConfig, ranks: Ranks) -> dict[str, float | str]:
             evaluator.restore(votes[evaluator.name])
     if named := UPSTREAM_NAME.fullmatch(Path(config.load_checkpoint).name):
         training.step = int(named[1])
-    metrics = evaluate(training, config, split, made, ranks, lambda: False)
+
+    def should_stop() -> bool:
+        watchdog.beat("evaluating a batch")
+        return False
+
+    metrics = evaluate(training, config, split, made, ranks, should_stop)
     if ranks.first:
         metrics["eval_s"] = time.monotonic() - began_s
         write_json(Path(config.checkpoint_path) / f"evaluation_step_{training.step}.json", metrics)
         for name, value in metrics.items():
             print(f"{name} {value:.6g}" if isinstance(value, float) else f"{name} {value}")
     return metrics
-
-
-def _words(settings: dict[str, Any], prefix: str = "") -> list[str]:
-    """Overrides that make a configuration what it was."""
-    words = []
-    for name, value in settings.items():
-        if prefix + name == "arch_name":
-            words.append(f"arch={value}")
-        elif isinstance(value, dict):
-            words += _words(value, f"{prefix}{name}.")
-        else:
-            text = f"'{value}'" if isinstance(value, str) else json.dumps(value)
-            words.append(f"{prefix}{name}={text}")
-    return words
 
 
 if __name__ == "__main__":

@@ -86,14 +86,14 @@ class Watchdog:
         self._last_s, self._doing = time.monotonic(), doing
 
     @contextlib.contextmanager
-    def watching(self) -> Iterator[None]:
+    def watching(self) -> Iterator["Watchdog"]:
         """With a limit of 0 nothing is watched."""
         self.beat("starting")
         thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
         if self._limit_s:
             thread.start()
         try:
-            yield
+            yield self
         finally:
             self._done.set()
 
@@ -103,9 +103,9 @@ class Watchdog:
             if silent_s < self._limit_s:
                 continue
             print(
-                f"pretrain: nothing has happened for {silent_s:.0f} s since: {self._doing}. Every"
-                " thread is shown below; the process ends, load_checkpoint=latest goes on from the"
-                " last checkpoint. If steps do take that long, raise hang_minutes",
+                f"nothing has happened for {silent_s:.0f} s since: {self._doing}. Every thread is"
+                " shown below; the process ends, load_checkpoint=latest lets a training go on from"
+                " the last checkpoint. If steps do take that long, raise hang_minutes",
                 file=sys.__stderr__,
                 flush=True,
             )
