@@ -8,10 +8,12 @@ whatever a recipe says.  What was left behind is listed, never dropped in silenc
 import fnmatch
 import gzip
 import hashlib
+import json
 import os
 import tarfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, BinaryIO
@@ -23,13 +25,14 @@ from gpurun.places import Places
 if TYPE_CHECKING:
     from gpurun.recipe.schema import Recipe, Ship
 
-SOURCES = (".py", ".yaml", ".json", ".txt")
+SOURCES = (".py", ".cpp", ".yaml", ".json", ".txt")
 SECRET = (
     *(".env", ".env.*", ".envrc", "*.pem", "*.key", "id_*", ".netrc", "_netrc", ".ssh", ".aws"),
     *(".gnupg", ".kube", ".docker", ".pypirc", ".git-credentials", ".vast_api_key", ".prime"),
 )
 CLUTTER = (".git", "__pycache__", ".venv", "*.pyc", ".mypy_cache", ".ruff_cache", ".pytest_cache")
 ARTIFACTS_IGNORED = "# gpurun: what runs have brought home\n*\n"  # a .gitignore
+ORIGIN = "remote/origin.json"  # the commit that remote/ is of: a box has no repository
 NOT_SOURCE = ("data", "build", "dist", "runs", "wandb", "checkpoints", ".*")
 
 
@@ -43,6 +46,10 @@ class Item:
     sha256: str
     executable: bool = False
     link: str = ""  # of a link to a folder: where it points, relative to its own
+    text: str = ""  # of a file that is made for the box: its content, and `path` is no file
+
+    def opened(self) -> BinaryIO:
+        return BytesIO(self.text.encode()) if self.text else self.path.open("rb")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +73,9 @@ class Cargo:
 
     @property
     def digest(self) -> str:
-        return hashlib.sha256(os.fsencode(self.manifest)).hexdigest()
+        """Of the code: that another commit holds the same makes no difference."""
+        code = Cargo(tuple(item for item in self.files if item.name != ORIGIN))
+        return hashlib.sha256(os.fsencode(code.manifest)).hexdigest()
 
     def write_tar(self, path: Path) -> None:
         """A tar.gz whose bytes depend on names and contents alone."""
@@ -127,6 +136,11 @@ def _remote(root: Path) -> tuple[list[Item], list[str]]:
             left.append(f"remote/{name}: not tracked by git; `git add` it if the box needs it")
             continue
         files.append(_item(f"remote/{name}", path))
+    state = worktree.state(root / "remote") if tracked else None
+    if state is not None:
+        text = json.dumps({"commit": state.commit, "dirty": state.dirty})
+        sha256 = hashlib.sha256(text.encode()).hexdigest()
+        files.append(Item(ORIGIN, root / ORIGIN, len(text), sha256, text=text))
     return files, left
 
 
@@ -233,7 +247,7 @@ def _add(tar: tarfile.TarFile, item: Item) -> None:
         tar.addfile(entry)
         return
     entry.size, entry.mode = item.bytes, 0o755 if item.executable else 0o644
-    with item.path.open("rb") as file:
+    with item.opened() as file:
         read = _Digested(file)
         tar.addfile(entry, read)
     if read.sha256.hexdigest() != item.sha256:

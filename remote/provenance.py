@@ -1,6 +1,8 @@
 """What made a checkpoint: digests of code and data, the commit, the versions."""
 
+import contextlib
 import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -11,6 +13,7 @@ import numpy as np
 import torch
 
 GIT_S = 10
+ORIGIN = "origin.json"  # beside this module on a box, which has no repository
 
 
 def provenance(data: str, optimizer: str) -> dict[str, Any]:
@@ -27,18 +30,22 @@ def provenance(data: str, optimizer: str) -> dict[str, Any]:
 
 
 def code_digest(package: Path) -> str:
-    """sha256 over the names and contents of this package's modules."""
+    """sha256 over the names and contents of this package's modules and C++ sources."""
     total = hashlib.sha256()
-    for path in sorted(package.rglob("*.py")):
+    for path in sorted((*package.rglob("*.py"), *package.rglob("*.cpp"))):
         name, content = str(path.relative_to(package)).encode(), path.read_bytes()
         total.update(b"%d %d " % (len(name), len(content)) + name + content)
     return total.hexdigest()
 
 
 def git_state(directory: Path, environ: dict[str, str] | os._Environ) -> dict[str, Any]:
-    """{"commit", "dirty"}: of the checkout, or as the sender of this code names them."""
+    """{"commit", "dirty"}: as the environment or the sender of this code names them, else of the
+    checkout."""
     if commit := environ.get("GPURUN_GIT_COMMIT"):
         return {"commit": commit, "dirty": environ.get("GPURUN_GIT_DIRTY", "") in ("1", "true")}
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        sent = json.loads((directory / ORIGIN).read_text())
+        return {"commit": sent["commit"], "dirty": sent["dirty"]}
     commit = _git(directory, "rev-parse", "HEAD")
     if not commit:
         return {"commit": None, "dirty": None}

@@ -1,5 +1,6 @@
 """The cargo: the same from wherever gpurun runs, and never a key in it."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -59,9 +60,11 @@ def test_the_cargo_is_remote_s_source_files_sorted_by_name() -> None:
     found = cargo(load("smoke"))
     assert [item.name for item in found.files] == sorted(item.name for item in found.files)
     assert all(item.name.startswith("remote/") for item in found.files)
-    assert {Path(item.name).suffix for item in found.files} <= {".py", ".yaml", ".json", ".txt"}
-    assert "remote/pretrain.py" in [item.name for item in found.files]
-    assert found.total_bytes == sum(item.path.stat().st_size for item in found.files)
+    suffixes = {".py", ".cpp", ".yaml", ".json", ".txt"}
+    assert {Path(item.name).suffix for item in found.files} <= suffixes
+    needed = {"remote/pretrain.py", "remote/models/cpu_attention.cpp"}
+    assert needed <= {item.name for item in found.files}
+    assert found.total_bytes == sum(len(item.opened().read()) for item in found.files)
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +111,52 @@ def test_checkout_wheel_and_sdist_have_the_same_digest(checkout: Path, tmp_path:
     (unpacked,) = (tmp_path / "sdist").iterdir()
     seen = {digest_seen_from(folder) for folder in (checkout, tmp_path / "wheel", unpacked)}
     assert len(seen) == 1
+
+
+def test_the_box_is_told_the_commit_and_whether_the_code_is_that_of_it(
+    checkout: Path, tmp_path: Path
+) -> None:
+    """By the very module that writes it into checkpoints, from an unpacked cargo without git."""
+    folder = tmp_path / "checkout"
+    shutil.copytree(checkout, folder)
+    git(folder, "commit", "--quiet", "--message", "one")
+    commit, clean = git(folder, "rev-parse", "HEAD"), digest_seen_from(folder)
+    assert on_a_box(folder, tmp_path / "clean") == {"commit": commit, "dirty": False}
+    git(folder, "commit", "--quiet", "--allow-empty", "--message", "two")
+    assert digest_seen_from(folder) == clean
+    commit = git(folder, "rev-parse", "HEAD")
+    with (folder / "remote" / "speed.py").open("a") as module:
+        module.write("# edited\n")
+    assert on_a_box(folder, tmp_path / "dirty") == {"commit": commit, "dirty": True}
+    assert digest_seen_from(folder).split()[0] != clean.split()[0]
+
+
+def on_a_box(checkout: Path, box: Path) -> dict[str, object]:
+    """What a checkpoint's provenance says there."""
+    pack = (
+        "import pathlib, sys; from gpurun import snapshot; from gpurun.bundle import cargo\n"
+        "from gpurun.recipe import load\n"
+        "kept = pathlib.Path(sys.argv[1]); snapshot.keep(cargo(load('smoke')), kept)\n"
+        "snapshot.kept(kept).write_tar(kept / 'cargo.tar.gz')"
+    )
+    told = (
+        "import json; from remote.provenance import provenance\n"
+        "print(json.dumps(provenance('', '')['git']))"
+    )
+    environ = {k: v for k, v in os.environ.items() if not k.startswith("GPURUN_")}
+    for program, folder in ((pack, checkout), (told, box)):
+        done = subprocess.run(
+            [sys.executable, "-c", program, str(box)],
+            cwd=folder,
+            env={**environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"},
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        if program == pack:
+            with tarfile.open(box / "cargo.tar.gz") as packed_here:
+                packed_here.extractall(box, filter="data")
+    return dict(json.loads(done.stdout))
 
 
 def test_a_source_file_that_git_does_not_track_stays_and_is_named(

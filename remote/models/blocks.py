@@ -32,12 +32,12 @@ class Block(nn.Module):
         So nothing is kept of the other positions' queries and MLP, nor taken back through them.
         For blocks that mix positions by attention alone.
         """
-        heads = self.self_attn.heads(x, turns)
-        learning = self._after(x[positions], self.self_attn.answer(*heads, positions))
+        answer = self.self_attn.answers(x, turns)
+        learning = self._after(x[positions], answer(positions))
         with torch.no_grad():
             others = ~positions
             whole = torch.empty_like(x)
-            whole[others] = self._after(x[others], self.self_attn.answer(*heads, others))
+            whole[others] = self._after(x[others], answer(others))
         return whole.index_put((positions,), learning)
 
     def _after(self, x: Tensor, mixed: Tensor) -> Tensor:

@@ -37,7 +37,7 @@ def compile_model(model: ACTLossHead, config: PretrainConfig, device: torch.devi
 
 
 def speed_up_attention(model: ACTLossHead, config: PretrainConfig) -> None:
-    """On a CPU, in float32, where nothing has a gradient; for a model that is not compiled."""
+    """On a CPU, in float32; for a model that is not compiled."""
     inner = model.model.inner
     if config.compile is False or inner.dtype != torch.float32:
         return

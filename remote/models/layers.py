@@ -2,15 +2,13 @@
 
 import contextlib
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding, linear, pad, scaled_dot_product_attention, silu
 
-from remote.models.cpu_attention import Mix
-
-Turns = tuple[Tensor, Tensor]  # cosines and sines of rotary positions, float32 [S, head_width]
+from remote.models.cpu_attention import Mix, Turns
 
 TRUNCATION = 2.0  # standard deviations
 
@@ -105,33 +103,39 @@ class Attention(nn.Module):
         self.width = hidden_size // num_heads
         self.qkv_proj = CastedLinear(hidden_size, 3 * hidden_size)
         self.o_proj = CastedLinear(hidden_size, hidden_size)
-        self.mix: Mix | None = None  # in place of PyTorch's, where nothing has a gradient
+        self.mix: Mix | None = None  # in place of PyTorch's
 
     def forward(self, x: Tensor, turns: Turns | None) -> Tensor:
-        if self.mix is not None and not torch.is_grad_enabled():
-            query, key, value = self.heads(x, turns)
-            mixed = self.mix(query.flatten(0, 1), key, value, [x.shape[1]] * len(x))
-            return self.o_proj(mixed.view(x.shape))
-        query, key, value = (t.transpose(1, 2) for t in self.heads(x, turns))
+        projected = self.qkv_proj(x)
+        if self.mix is not None:
+            return self.o_proj(self.mix(projected, turns, None).view(x.shape))
+        query, key, value = (t.transpose(1, 2) for t in self._heads(projected, turns))
         mixed = scaled_dot_product_attention(query, key, value)
         # Not `view`: backends differ in the strides they return.
         return self.o_proj(mixed.transpose(1, 2).reshape(x.shape))
 
-    def heads(self, x: Tensor, turns: Turns | None) -> tuple[Tensor, Tensor, Tensor]:
+    def answers(self, x: Tensor, turns: Turns | None) -> Callable[[Tensor], Tensor]:
+        """From the positions that ask, bool (B, S), to what they attend to: (T, D), row after row.
+
+        May be called several times.
+        """
+        projected = self.qkv_proj(x)
+        if (mix := self.mix) is not None:
+            return lambda asking: self.o_proj(mix(projected, turns, asking))
+        heads = self._heads(projected, turns)
+        return lambda asking: self._answer(*heads, asking)
+
+    def _heads(self, projected: Tensor, turns: Turns | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values: (B, S, heads, width) each."""
-        heads = self.qkv_proj(x).unflatten(-1, (3 * self._num_heads, -1))
+        heads = projected.unflatten(-1, (3 * self._num_heads, -1))
         asking, value = heads.split((2 * self._num_heads, self._num_heads), dim=-2)
         if turns is not None:
             asking = rotate(asking, *turns)
         return *asking.chunk(2, dim=-2), value
 
-    def answer(self, query: Tensor, key: Tensor, value: Tensor, asking: Tensor) -> Tensor:
-        """What the positions `asking` (bool (B, S)) attend to: (T, D), row after row."""
-        counts = asking.sum(1).tolist()
-        if self.mix is not None and not torch.is_grad_enabled():
-            return self.o_proj(self.mix(query[asking], key, value, counts))
+    def _answer(self, query: Tensor, key: Tensor, value: Tensor, asking: Tensor) -> Tensor:
         asked = zip(
-            query[asking].split(counts),
+            query[asking].split(asking.sum(1).tolist()),
             key.transpose(1, 2).unbind(),
             value.transpose(1, 2).unbind(),
             strict=True,

@@ -2,6 +2,7 @@
 
 import logging
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,99 +13,191 @@ from torch.nn.functional import scaled_dot_product_attention
 from remote.config import load_config
 from remote.models.build import build_model
 from remote.models.compiled import speed_up_attention
-from remote.models.cpu_attention import CPUAttention, Mix, make
-from remote.models.layers import Attention
+from remote.models.cpu_attention import CPUAttention, Turns, make
+from remote.models.layers import Attention, RotaryEmbedding, rotate
 from tests.remote.fixture import fill, make_batch, one_thread
 
 __all__ = ["one_thread"]
 
-ROWS, POSITIONS, HEADS = 3, 917, 4
+ROWS, HEADS = 3, 4
+OURS, THEIRS = "_AttendBackward", "ScaledDotProduct"
 
 
-@pytest.fixture(scope="module", params=[16, 64])
-def mix(request: pytest.FixtureRequest) -> Mix:
+@pytest.fixture(scope="module", params=[16, 48, 64])
+def mix(request: pytest.FixtureRequest) -> CPUAttention:
     return CPUAttention(request.param, "g++")
 
 
-@pytest.fixture
-def heads(mix: CPUAttention) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values, (B, S, heads, width), cut from one tensor as in a model."""
-    random = torch.Generator().manual_seed(0)
-    whole = torch.randn(ROWS, POSITIONS, 3 * HEADS, mix.width, generator=random)
-    query, key, value = whole.chunk(3, dim=2)
-    return 2 * query, key, value
+@pytest.fixture(scope="module")
+def narrow() -> CPUAttention:
+    return CPUAttention(16, "g++")
 
 
-def expected(*heads: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
-    """(B, S, heads * width), by PyTorch."""
-    apart = (x.to(dtype).transpose(1, 2) for x in heads)
-    return scaled_dot_product_attention(*apart).transpose(1, 2).flatten(2)
+def draw(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-def rounding(heads: tuple[Tensor, Tensor, Tensor]) -> float:
-    """A little more than PyTorch's own in float32."""
-    return 3 * largest(expected(*heads, dtype=torch.float32) - expected(*heads))
+def project(mix: CPUAttention, positions: int) -> Tensor:
+    return draw(ROWS, positions, 3 * HEADS * mix.width)
+
+
+def joined(*heads: Tensor) -> Tensor:
+    """As a layer projects them, from queries, keys and values (B, S, heads, width)."""
+    return torch.cat([x.flatten(2) for x in heads], dim=-1)
+
+
+def turns_of(mix: CPUAttention, positions: int) -> Turns:
+    return RotaryEmbedding(mix.width, positions, 10000.0)()
+
+
+def plainly(
+    mix: CPUAttention, projected: Tensor, turns: Turns | None = None, asking: Tensor | None = None
+) -> Tensor:
+    """The same by PyTorch, in the dtype of what is projected."""
+    query, key, value = projected.unflatten(-1, (3, -1, mix.width)).unbind(2)
+    if turns is not None:
+        in_dtype = [x.to(projected.dtype) for x in turns]
+        query, key = (
+            x * in_dtype[0][:, None] + x.roll(mix.width // 2, -1) * in_dtype[1][:, None]
+            for x in (query, key)
+        )
+    heads = (x.transpose(1, 2) for x in (query, key, value))
+    mixed = scaled_dot_product_attention(*heads).transpose(1, 2).flatten(2)
+    return mixed.flatten(0, 1) if asking is None else mixed[asking]
+
+
+def learnt(attend, projected: Tensor, slopes: Tensor) -> tuple[Tensor, Tensor]:
+    """What is found, and the gradient of what is projected."""
+    leaf = projected.clone().requires_grad_()
+    found = attend(leaf)
+    return found.detach(), *torch.autograd.grad(found, leaf, slopes.to(found.dtype))
 
 
 def largest(x: Tensor) -> float:
-    return float(x.abs().max())
+    return float(x.abs().max()) if x.numel() else 0.0
 
 
-def test_every_position_finds_what_it_should(
-    mix: Mix, heads: tuple[Tensor, Tensor, Tensor]
+def assert_agrees(
+    mix: CPUAttention,
+    projected: Tensor,
+    turns: Turns | None = None,
+    asking: Tensor | None = None,
 ) -> None:
-    query, key, value = heads
-    found = mix(query.flatten(0, 1), key, value, [POSITIONS] * ROWS)
-    assert largest(found - expected(*heads).flatten(0, 1)) < rounding(heads)
+    """With float64 about as well as PyTorch's float32 does, forward and backward."""
+    ours = mix(projected, turns, asking)
+    slopes = draw(*ours.shape, seed=1)
+    found = learnt(lambda x: mix(x, turns, asking), projected, slopes)
+    plain = learnt(lambda x: plainly(mix, x, turns, asking), projected, slopes)
+    exact = learnt(lambda x: plainly(mix, x, turns, asking), projected.double(), slopes)
+    assert torch.equal(ours, found[0])
+    for own, theirs, true in zip(found, plain, exact, strict=True):
+        assert own.shape == true.shape
+        assert largest(own - true) <= 3 * largest(theirs - true) + 1e-6 * max(1, largest(true))
 
 
-def test_scores_of_any_size_are_met(mix: Mix, heads: tuple[Tensor, Tensor, Tensor]) -> None:
+@pytest.mark.parametrize("positions", [1, 15, 64, 129, 917])
+@pytest.mark.parametrize("turned", [False, True])
+def test_every_position_finds_and_learns_what_it_should(
+    mix: CPUAttention, positions: int, turned: bool
+) -> None:
+    turns = turns_of(mix, positions) if turned else None
+    assert_agrees(mix, project(mix, positions), turns)
+
+
+def test_positions_turn_as_the_layers_turn_them(mix: CPUAttention) -> None:
+    projected, turns = project(mix, 65), turns_of(mix, 65)
+    query, key, value = projected.unflatten(-1, (3, -1, mix.width)).unbind(2)
+    before = joined(rotate(query, *turns), rotate(key, *turns), value)
+    assert largest(mix(projected, turns) - mix(before, None)) < 1e-5
+
+
+def test_some_positions_may_ask_and_rows_may_ask_nothing(mix: CPUAttention) -> None:
+    projected, turns = project(mix, 131), turns_of(mix, 131)
+    asking = torch.rand(ROWS, 131, generator=torch.Generator().manual_seed(1)) < 0.2
+    asking[1] = False
+    assert_agrees(mix, projected, turns, asking)
+    nobody = torch.zeros_like(asking)
+    nothing = torch.empty(0, HEADS * mix.width)
+    found, gradient = learnt(lambda x: mix(x, turns, nobody), projected, nothing)
+    assert found.shape == nothing.shape
+    assert not gradient.any()
+
+
+def test_scores_of_any_size_are_met(narrow: CPUAttention) -> None:
     """Far below zero, where every power of two would vanish, and far above, where all overflow."""
-    _, key, value = heads
+    _, key, value = project(narrow, 131).unflatten(-1, (3, -1, 16)).unbind(2)
     for factor in (-30.0, 30.0):
         alike = key[:, :1].expand_as(key).contiguous()  # so scores are near factor * |key|^2
-        near = alike + 0.01 * key
-        found = mix((factor * alike).flatten(0, 1), near, value, [POSITIONS] * ROWS)
-        wanted = expected(factor * alike, near, value).flatten(0, 1)
-        assert largest(found - wanted) < 1e-3 * largest(wanted)
+        given = joined(factor * alike, alike + 0.01 * key, value)
+        slopes = draw(ROWS * 131, HEADS * 16, seed=1)
+        found = learnt(lambda x: narrow(x, None), given, slopes)
+        exact = learnt(lambda x: plainly(narrow, x), given.double(), slopes)
+        for own, true in zip(found, exact, strict=True):
+            assert largest(own - true) < 1e-3 * largest(true)
 
 
-def test_some_positions_may_ask_and_rows_may_ask_nothing(
-    mix: Mix, heads: tuple[Tensor, Tensor, Tensor]
-) -> None:
-    query, key, value = heads
-    asking = torch.rand(ROWS, POSITIONS, generator=torch.Generator().manual_seed(1)) < 0.2
-    asking[1] = False
-    found = mix(query[asking], key, value, asking.sum(1).tolist())
-    assert largest(found - expected(*heads)[asking]) < rounding(heads)
-    nobody = mix(query[~asking.logical_or(torch.tensor(True))], key, value, [0] * ROWS)
-    assert nobody.shape == (0, found.shape[1])
-
-
-def test_threads_share_the_work_and_change_no_bit(
-    mix: Mix, heads: tuple[Tensor, Tensor, Tensor]
-) -> None:
-    query, key, value = heads
-    alone, _ = (mix(query.flatten(0, 1), key, value, [POSITIONS] * ROWS) for _ in range(2))
+def test_threads_share_the_work_and_change_no_bit(narrow: CPUAttention) -> None:
+    projected, turns = project(narrow, 131), turns_of(narrow, 131)
+    slopes = draw(ROWS * 131, HEADS * 16, seed=1)
+    alone, again = (learnt(lambda x: narrow(x, turns), projected, slopes) for _ in range(2))
     torch.set_num_threads(3)
-    together = mix(query.flatten(0, 1), key, value, [POSITIONS] * ROWS)
-    assert torch.equal(alone, together)
+    together = learnt(lambda x: narrow(x, turns), projected, slopes)
+    for one, other, third in zip(alone, again, together, strict=True):
+        assert torch.equal(one, other)
+        assert torch.equal(one, third)
 
 
-def test_what_is_not_a_number_stays_none(mix: Mix, heads: tuple[Tensor, Tensor, Tensor]) -> None:
+def test_tensors_may_lie_anyhow(narrow: CPUAttention) -> None:
+    projected = project(narrow, 65)
+    strange = torch.empty(65, ROWS, 2 * projected.shape[-1])[..., ::2].transpose(0, 1)
+    strange.copy_(projected)
+    assert not strange.is_contiguous()
+    slopes = torch.ones(()).expand(ROWS * 65, HEADS * 16)  # as `sum` gives them
+    leaf = strange.requires_grad_()
+    found = narrow(leaf, None)
+    (gradient,) = torch.autograd.grad(found, leaf, slopes)
+    expected, wanted = learnt(lambda x: narrow(x, None), projected, torch.ones_like(found))
+    assert torch.equal(found, expected)
+    assert torch.equal(gradient, wanted)
+
+
+def test_what_is_not_a_number_stays_none(narrow: CPUAttention) -> None:
     """So that a training that has gone wrong is seen to."""
-    query, key, value = heads
+    projected = project(narrow, 131)
+    slopes = draw(ROWS * 131, HEADS * 16, seed=1)
     for wrong in (torch.nan, torch.inf):
-        spoilt = key.clone()
-        spoilt[1, 500] = wrong
-        found = mix(query.flatten(0, 1), spoilt, value, [POSITIONS] * ROWS)
-        rows = found.unflatten(0, (ROWS, POSITIONS))
+        spoilt = projected.clone()
+        spoilt[1, 100, HEADS * 16 :] = wrong  # its keys and values
+        found, gradient = learnt(lambda x: narrow(x, None), spoilt, slopes)
+        rows = found.unflatten(0, (ROWS, 131))
         assert rows[1].isnan().any(dim=-1).all()
+        assert gradient[1].isnan().any(dim=-1).all()
         assert rows[[0, 2]].isfinite().all()
+        assert gradient[[0, 2]].isfinite().all()
+
+
+def test_it_is_differentiable_once_and_in_float32(narrow: CPUAttention) -> None:
+    leaf = project(narrow, 5).requires_grad_()
+    with pytest.raises(TypeError, match=r"float32, not for torch\.bfloat16"):
+        narrow(leaf.bfloat16(), None)
+    found = narrow(leaf, None).square().sum()
+    (gradient,) = torch.autograd.grad(found, leaf, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        gradient.sum().backward()
 
 
 class Shape:
     vocab_size, seq_len, num_puzzle_identifiers = 12, 900, 32
+
+
+def steps_back(result: Tensor) -> Iterator[str]:
+    """The names of all that a gradient goes through."""
+    todo, seen = [result.grad_fn], set()
+    while todo:
+        if (node := todo.pop()) is not None and node not in seen:
+            seen.add(node)
+            yield node.name()
+            todo += [before for before, _ in node.next_functions]
 
 
 @pytest.mark.parametrize(
@@ -124,9 +217,10 @@ def test_a_model_answers_and_learns_the_same_with_it(words: list[str], bound: fl
         model.model.inner.spare_blanks()
         if ours:
             speed_up_attention(model, config)
-        assert ours == any(m.mix is not None for m in model.modules() if isinstance(m, Attention))
         batch = make_batch(4, 900)
         carry, loss, _, _ = model.train()(model.model.initial_carry(batch), batch)
+        through = " ".join(steps_back(loss))
+        assert (OURS in through, THEIRS in through) == (ours, not ours)
         loss.backward()
         grads = [parameter.grad for parameter in model.parameters()]
         answers = model.eval().answer(batch)[1]["logits"]
@@ -155,4 +249,5 @@ def test_without_a_compiler_that_works_pytorch_is_used_and_that_is_said(
     assert make(16, {"CXX": str(broken)}, shutil.which) is None
     assert f"{broken} did not make ours" in caplog.text
     assert make(16, {"DISABLE_COMPILE": "1"}, shutil.which) is None
-    assert make(24, {}, shutil.which) is None
+    for odd in (8, 24, 31):
+        assert make(odd, {}, shutil.which) is None
