@@ -6,6 +6,7 @@ remove.  Nothing on the box is needed but sh, tar, xargs and sha256sum.
 """
 
 import hashlib
+import os
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -141,7 +142,8 @@ def _by_rsync(rsync: Rsync, missing: Cargo, log: Callable[[str], None]) -> tuple
 def _send(shell: Shell, missing: Cargo, archive_dir: Path) -> int:
     """Bytes that travelled."""
     archive_dir.mkdir(parents=True, exist_ok=True)
-    archive = archive_dir / f"ship-{missing.digest[:16]}.tar.gz"
+    digest = hashlib.sha256(os.fsencode(missing.manifest)).hexdigest()
+    archive = archive_dir / f"ship-{digest[:16]}.tar.gz"
     target = f"{KEEP}/{archive.name}"
     missing.write_tar(archive)
     try:

@@ -21,7 +21,8 @@ def keep(cargo: Cargo, folder: Path) -> None:
         files.mkdir(parents=True, mode=0o700)
         for item in cargo.files:
             if not item.link and not (files / item.sha256).exists():
-                shutil.copyfile(item.path, files / item.sha256)
+                with item.opened() as source, (files / item.sha256).open("wb") as copy:
+                    shutil.copyfileobj(source, copy)
         rows = [asdict(item) | {"path": ""} for item in cargo.files]
         part = folder / "cargo.json.part"
         part.write_text(json.dumps(rows))

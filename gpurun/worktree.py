@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from gpurun.errors import UsageError
@@ -46,6 +47,23 @@ def files(folder: Path, *which: str) -> set[str] | None:
     """Names that `git ls-files` gives, relative to the folder; None where git cannot say."""
     try:
         return set(_git(folder, ["ls-files", "-z", *which]).split("\0")) - {""}
+    except GitFailed:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Of what git tracks in a folder."""
+
+    commit: str
+    dirty: bool  # it is not what the commit has
+
+
+def state(folder: Path) -> State | None:
+    """None where git cannot say."""
+    try:
+        commit = _git(folder, ["rev-parse", "--verify", "HEAD"]).strip()
+        return State(commit, bool(_git(folder, ["status", "--porcelain", "-uno", "."])))
     except GitFailed:
         return None
 
