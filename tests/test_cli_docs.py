@@ -22,6 +22,7 @@ from gpurun.cli.talk import error_document
 from gpurun.clock import SystemClock
 from gpurun.engine.plan import Elsewhere
 from gpurun.errors import GpurunError
+from gpurun.glance.keeping import CAP_KEYS
 from gpurun.glance.lasttime import LastTime
 from gpurun.holdings import Orphan, Whose
 from gpurun.model import Instance, InstanceState, Offer
@@ -72,7 +73,8 @@ def test_every_exit_code_is_documented_with_its_classes() -> None:
 def test_the_status_document_has_the_documented_fields(tmp_path: Path) -> None:
     live = _live(tmp_path / "live")
     over = glance.status(tmp_path / "live", _over(tmp_path / "live").now())
-    lists = {"orphans": [orphan()], "troubles": [{"provider": "", "why": ""}]}
+    cap = dict.fromkeys((*CAP_KEYS, "noted_at"))
+    lists = {"orphans": [orphan()], "troubles": [{"provider": "", "why": ""}], "caps": [cap]}
     found = paths(live) | paths(over) | paths(lists)
     assert found == documented("status")
 

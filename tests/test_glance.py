@@ -91,6 +91,8 @@ def test_a_run_has_exactly_the_documented_fields(
         "orphans",
         "orphans_checked_at",
         "troubles",
+        "caps",
+        "notify",
     ]
     assert list(document["runs"][0]) == RUN_KEYS
 

@@ -70,9 +70,12 @@ def status(home: Path, now: datetime, *, every: bool = False, run: str | None = 
             runs = [document(parts, keeper, now) for parts in gather(reader, chosen)]
             known = _known(reader, entries)
             accounts = reader.rows("keeper_accounts")
+            caps = keeping.caps_documents(reader, now)
+            notify = keeping.notify_document(reader, now)
         why = f"not in the journal, which was restored or replaced; known from {places.blackbox}"
     except Unreadable as error:
-        runs, known, accounts = [], set(), []
+        runs, known, accounts, caps = [], set(), [], []
+        notify = dict.fromkeys(keeping.NOTIFY_KEYS)
         why = _from_where(places, error)
     lost = [lines.document(e, why, now) for e in entries if e.label not in known]
     return {
@@ -88,6 +91,8 @@ def status(home: Path, now: datetime, *, every: bool = False, run: str | None = 
             min((at for row in accounts if (at := instant(row.get("listed_at")))), default=None)
         ),
         "troubles": _troubles(accounts, runs, now),
+        "caps": caps,
+        "notify": notify,
     }
 
 

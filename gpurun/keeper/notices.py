@@ -5,14 +5,14 @@ restarted; one from before messages were wanted is told to nobody.
 """
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 
 from gpurun import glance, places
 from gpurun import settings as configuration
 from gpurun.clock import Clock
-from gpurun.keeper import telling
+from gpurun.keeper import caps, telling
 from gpurun.keeper.news import FEWEST_GUARDS, NOT_YET_ARMED, Document, News, news_of
 from gpurun.keeper.post import Letter, Post
 from gpurun.marks import MARKS
@@ -25,11 +25,13 @@ from gpurun.store.told import Told
 log = logging.getLogger("gpurun.keeper")
 
 LOOK_EVERY_S = 5.0
+CAPS_EVERY_S = 20.0
 REST_TIMES = 50  # a look that takes long is made seldom: 2 % of a core at most
 MOST_AT_A_LOOK = 50  # runs looked at closely; the others at the next
 OLD_AFTER = timedelta(days=1)  # what ended before that is told to nobody
 FEW_FOR_S = 60.0  # guards that come back within that were not missing
 EARLY = ("started", "armed")
+NO_RUN = ""
 
 
 class Notices:
@@ -44,6 +46,7 @@ class Notices:
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="news")
         self._looking = False
         self._due_s = float("-inf")
+        self._caps_due_s = float("-inf")
         self._read_ns: int | None = None
         self._known: dict[str, tuple[object, ...]] = {}  # run: as it was when last considered
         self._over: set[str] = set()  # runs that have ended, to be considered
@@ -64,6 +67,8 @@ class Notices:
         began_s = self._clock.boot_s()
         try:
             self._read_settings()
+            if began_s >= self._caps_due_s:
+                self._look_at_caps(began_s)
             if self._settings.notify:
                 self._find()
             self._trouble = ""
@@ -88,6 +93,16 @@ class Notices:
                 self._settings = settings
         self._read_ns = changed_ns
 
+    def _look_at_caps(self, began_s: float) -> None:
+        rooms = self._journal.ledger.rooms(caps.all_caps(self._settings, self._clock.now()))
+        self._journal.levels.note(rooms)
+        if self._settings.notify:
+            told = self._journal.tellings.of(NO_RUN)
+            silent = telling.silent(told, self._clock.now())
+            self._put(caps.news_of(rooms, self._settings.notify_on, silent), told)
+        took_s = self._clock.boot_s() - began_s
+        self._caps_due_s = began_s + max(CAPS_EVERY_S, REST_TIMES * took_s)
+
     def _find(self) -> None:
         began_at, now = self._journal.tellings.began_at(), self._clock.now()
         live = {each.run_id: each for each in self._journal.notices.glimpses()}
@@ -99,7 +114,8 @@ class Notices:
             self._known.pop(run_id)
             self._few_since_s.pop(run_id, None)
         while not self._post.missed.empty():
-            self._again[self._post.missed.get()] = now
+            if run_id := self._post.missed.get():
+                self._again[run_id] = now
         news = {run_id for run_id in live if self._known.get(run_id) != seen[run_id]}
         news |= self._over | {run_id for run_id, at in self._again.items() if at <= now}
         for run_id in sorted(news, key=lambda each: (each in live, each))[:MOST_AT_A_LOOK]:
@@ -152,7 +168,7 @@ class Notices:
             self._again[run_id] = again_at
         return self._put(news_of(run, self._settings.notify_on, silent, louder), told)
 
-    def _put(self, found: Collection[News], told: Mapping[str, Told]) -> bool:
+    def _put(self, found: Iterable[News], told: Mapping[str, Told]) -> bool:
         """Whether there was room for all of it."""
         settings, nobody = self._settings, frozenset[int]()
         return all(

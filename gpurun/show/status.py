@@ -22,9 +22,9 @@ SPARE_TIME = 1.1  # a forecast is never exact
 
 def status_text(document: dict[str, Any], look: Look) -> str:
     runs, orphans = document["runs"], document["orphans"]
-    if not runs and not orphans:
-        return "no runs; `gpurun up RECIPE` starts one, `gpurun recipes` lists recipes"
     lines: list[str] = []
+    if not runs and not orphans:
+        lines.append("no runs; `gpurun up RECIPE` starts one, `gpurun recipes` lists recipes")
     if runs:
         head, *rows = table(HEAD, [_row(run) for run in runs], look, right=RIGHT, spare=SPARE)
         lines.append(look.paint(head, "bold"))
@@ -34,6 +34,10 @@ def status_text(document: dict[str, Any], look: Look) -> str:
     if orphans:
         lines += ["", f"orphans, billing under no timer of gpurun (seen {_seen(document)}):"]
         lines += [f"  {line}" for line in orphans_lines(orphans, look)]
+    lines += [look.paint(_cap(cap), "yellow") for cap in document["caps"]]
+    if trouble := document["notify"]["trouble"]:
+        said = f"notifications fail: {trouble} (`gpurun notify test` tries each)"
+        lines.append(look.paint(said, "red"))
     return "\n".join(lines)
 
 
@@ -190,6 +194,14 @@ def _mark(run: dict[str, Any]) -> str:
     if not (mark := passed(spent, budget)):
         return ""
     return f"{run['id']}: {mark} % of its money is spent, {money(spent)} of {money(budget)}."
+
+
+def _cap(cap: dict[str, Any]) -> str:
+    return (
+        f"{cap['name']}: {cap['mark']} % of it is spent or reserved, "
+        f"{money(cap['counted_usd'])} of {money(cap['usd'])} at {local_time(cap['noted_at'])}; "
+        f"it counts until {local_time(cap['until'])}."
+    )
 
 
 def _alone(run: dict[str, Any]) -> str:

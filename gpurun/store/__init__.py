@@ -12,6 +12,7 @@ from gpurun.store.endings import Endings
 from gpurun.store.keepers import Keepers
 from gpurun.store.keeping import Keeping
 from gpurun.store.ledger import Ledger
+from gpurun.store.levels import Levels
 from gpurun.store.notices import Notices
 from gpurun.store.owner import Owner
 from gpurun.store.periods import OverCap
@@ -39,6 +40,7 @@ class Journal:
         self.prices = Prices(self.database, clock)
         self.proven = Proven(self.database)
         self.keepers = Keepers(self.database, clock)
+        self.levels = Levels(self.database, clock)
         self.notices = Notices(self.database, clock)
         self.tellings = Tellings(self.database, clock)
 
