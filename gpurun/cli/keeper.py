@@ -39,17 +39,25 @@ def start(as_json: AsJson = False) -> None:
 
 @app.command()
 def stop(as_json: AsJson = False) -> None:
-    """Stop it; the next command starts it again while a timer is armed."""
+    """Stop it, and forget the keys that `up` gave it; while a timer is armed, the next command
+    starts it again.
+    """
     from gpurun import glance, keeper
-    from gpurun.keeper import unit
+    from gpurun.keeper import handed, unit
     from gpurun.places import Places
 
-    stopped = keeper.stop(Places(home()))
-    path = unit.unit_path(Places(home()))
+    places = Places(home())
+    stopped, forgot = keeper.stop(places), handed.forget(places)
+    path = unit.unit_path(places)
     if path.exists():
         say(f"gpurun: systemd starts it again: `systemctl --user stop {path.name}` stops it")
     if glance.needs_keeper(home()):
         say("gpurun: a run is live: only the other guards hold its timer until the keeper is back")
+        if forgot:
+            say(
+                "gpurun: a key that `up` found in its shell alone is forgotten: start the keeper "
+                "where it is set, or store it by `gpurun auth`"
+            )
     if as_json:
         print_json({"stopped": stopped})
     else:

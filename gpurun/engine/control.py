@@ -24,6 +24,7 @@ from gpurun.engine.plan import Plan
 from gpurun.errors import GpurunError, PhaseFailed, ProviderError, StillBilling, UsageError
 from gpurun.glance import agreed_clock
 from gpurun.keeper.charges import Charge, from_blackbox
+from gpurun.keeper.client import hand_key, require_one_account
 from gpurun.locks import holder
 from gpurun.model import AttemptState, Ending, Run, RunState
 from gpurun.places import Places
@@ -43,6 +44,7 @@ def begin(plan: Plan, settings: Settings) -> str:
     """Write the run and start its driver; returns the run's id.  Nothing is rented by this call."""
     places, clock = Places(settings.state_dir).ensure(), agreed_clock(settings.state_dir)
     journal = may_buy(places, clock)
+    require_one_account(places, journal, plan.provider, plan.account_id, settings)
     run_id = random_id(8)
     _require_writable(settings.runs_dir / run_id)
     snapshot.keep(plan.cargo, places.cargo(run_id))
@@ -77,6 +79,7 @@ def begin(plan: Plan, settings: Settings) -> str:
     )
     for remark in plan.remarks:
         journal.runs.event(run_id, "note", remark)
+    hand_key(places, plan.provider, settings)
     keeper.summon(places)  # it also ends what this driver may leave behind
     spawn.detached("gpurun.engine", run_id, log=places.run_dir(run_id) / "driver.log")
     return run_id

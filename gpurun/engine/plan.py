@@ -22,6 +22,7 @@ from gpurun.errors import (
     UsageError,
 )
 from gpurun.glance.lasttime import LastTime, last_time
+from gpurun.keeper.client import key_remark
 from gpurun.market import Wish
 from gpurun.model import Offer
 from gpurun.phases import ORDER, PHASES, Facts
@@ -201,6 +202,7 @@ def _plan_at(
         ladder.remark(recipe, offer, cargo.digest, settings, clock, skip_ladder),
         credit.remark,
         stakes.key_remark(cloud, run),
+        key_remark(candidate.provider, settings),
         _idle_gpus(recipe, offer),
         *stakes.beyond(recipe, rate),
     )

@@ -1,18 +1,69 @@
-"""What a driver asks of the keeper before it may rent (protocol R1, R4)."""
+"""What `up` and its driver want of the keeper before anything is rented (protocol R1, R4)."""
 
+from contextlib import suppress
 from datetime import timedelta
 
-from gpurun import __version__, keeper
+from gpurun import __version__, keeper, wiring
 from gpurun.clock import Clock, Deadline
-from gpurun.errors import ProviderError
+from gpurun.errors import ProviderError, UsageError
+from gpurun.keeper import handed
 from gpurun.model import Timer
 from gpurun.places import Places
 from gpurun.provider import Provisioner
+from gpurun.settings import Settings
 from gpurun.store import Journal
 
 BEAT_WITHIN_S = 3.0
 LISTED_WITHIN_S = 60.0
 WAIT_S = 30.0
+_FLEETING = (
+    "the key of {cloud} is in this shell's environment alone: {so}. `gpurun auth {cloud}` stores it"
+)
+_NOWHERE = (
+    "there is no folder in memory to hand it over in, so the keeper is no guard of this box once "
+    "another shell has started it"
+)
+_UNTIL_REBOOT = "after a reboot the keeper is no guard of this box"
+
+
+def key_remark(cloud: str, settings: Settings) -> str:
+    """Which guard is missing while the key is not stored; empty where it is (F17)."""
+    if cloud not in wiring.CLOUDS or not wiring.only_here(cloud, settings):
+        return ""
+    nowhere = handed.place(handed.folders()) is None
+    return _FLEETING.format(cloud=cloud, so=_NOWHERE if nowhere else _UNTIL_REBOOT)
+
+
+def require_one_account(
+    places: Places, journal: Journal, cloud: str, account: str, settings: Settings
+) -> None:
+    """UsageError if our key is another account's than that of a box which the keeper must end."""
+    if not _is_news(places, cloud, settings):
+        return
+    for attempt in journal.attempts.live(cloud):
+        if attempt.account_id != account:
+            raise UsageError(
+                f"run {attempt.run_id} has a box at {cloud} account {attempt.account_id}, and the "
+                f"key in this shell is that of account {account}: with it the keeper could not end "
+                "that box. Nothing was rented. Wait for its end, or set another GPURUN_HOME."
+            )
+
+
+def hand_key(places: Places, cloud: str, settings: Settings) -> None:
+    """Let the keeper have the key that this shell's environment alone holds.
+
+    The run is in the journal already: the key stays as long as one is live.
+    """
+    if _is_news(places, cloud, settings):
+        with suppress(OSError):  # what that means was said before (key_remark)
+            handed.hand(places, cloud, wiring.only_here(cloud, settings))
+
+
+def _is_news(places: Places, cloud: str, settings: Settings) -> bool:
+    """Whether the keeper has something else than this shell."""
+    if cloud not in wiring.CLOUDS:
+        return False
+    return wiring.only_here(cloud, settings) != handed.read(places).get(cloud, {})
 
 
 def listening(places: Places, journal: Journal, cloud: Provisioner, clock: Clock) -> None:

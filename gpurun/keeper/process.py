@@ -37,10 +37,11 @@ def keep(places: Places) -> None:
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
     )
-    for chatty in ("apscheduler", "httpx"):
+    for chatty in ("alembic.runtime.plugins", "apscheduler", "httpx"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
     clock = agreed_clock(places.root)
     settings, trouble = configuration.load_for_ending()
+    places.keep_settings_trouble(trouble)
     if trouble:
         log.error("%s", trouble)
     clouds = Clouds(places, settings, clock)

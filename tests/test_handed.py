@@ -1,0 +1,233 @@
+"""A key that only the shell of `up` has: it reaches the keeper, and nothing that outlives it."""
+
+import os
+import signal
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from gpurun import keeper
+from gpurun.keeper import handed
+from gpurun.locks import holder
+from gpurun.places import Places
+from tests.boxes import make_key
+from tests.cloudruns.scene import FOUR_H100
+from tests.clouds.serve import Cloud, cloud
+from tests.clouds.stub import StubBoxes
+from tests.homes import Home
+
+PATIENCE_S = 180
+KEYS = {"VAST_API_KEY": "hunter2", "VAST_URL": "http://127.0.0.1:1"}
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Iterator[Places]:
+    made = Places(tmp_path / "state").ensure()
+    yield made
+    handed.forget(made)
+
+
+@pytest.fixture
+def vast(home: Home) -> Iterator[Cloud]:
+    """Its key is in no file of this home."""
+    with cloud("vast", boxes=StubBoxes()) as running:
+        key = home.user / ".ssh" / "id_ed25519"
+        key.parent.mkdir(mode=0o700)
+        make_key(key)
+        yield running
+        home.close()
+    handed.forget(home.places)
+
+
+class Shell:
+    """While it is open, commands of this home find the key in their environment."""
+
+    def __init__(self, home: Home, cloud: Cloud) -> None:
+        self._home = home
+        self._has = {"VAST_API_KEY": cloud.api_key, "VAST_URL": cloud.url}
+
+    def __enter__(self) -> None:
+        self._home.env |= self._has
+
+    def __exit__(self, *_: object) -> None:
+        for name in self._has:
+            del self._home.env[name]
+
+
+def up(home: Home) -> str:
+    """A run that waits for its box, whose machine nobody can enter; its id."""
+    run = home.up(home.recipe(setup_minutes=30), "--provider", "vast", *FOUR_H100)
+    journal = home.journal()
+    home.until(lambda: journal.attempts.live("vast")[0].instance_id is not None, PATIENCE_S)
+    journal.close()
+    return run
+
+
+def kill_driver(home: Home, run: str) -> None:
+    """It has the key by inheritance."""
+    if pid := holder(home.places.run_lock(run)):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def files(places: Places) -> list[Path]:
+    """What lies in memory for this home."""
+    return [
+        path
+        for folder in handed.folders()
+        if folder.exists()
+        for path in folder.iterdir()
+        if path.name.startswith(handed._file(folder, places).name)
+    ]
+
+
+def processes(home: Home) -> list[int]:
+    """Ours that work for this home."""
+    mark = f"GPURUN_HOME={home.places.root}".encode()
+    found = []
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            if mark in environ.read_bytes().split(b"\0"):
+                found.append(int(environ.parent.name))
+    return found
+
+
+def test_what_is_handed_over_is_closed_to_others_and_not_in_the_state_directory(
+    places: Places,
+) -> None:
+    handed.hand(places, "vast", KEYS)
+    [path] = files(places)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert handed._in_memory(path.parent)
+    assert handed.read(places) == {"vast": KEYS}
+    kept = [each.read_bytes() for each in places.root.rglob("*") if each.is_file()]
+    assert not any(b"hunter2" in each for each in kept)
+
+
+def test_it_stands_above_the_environment_and_only_for_its_own_cloud(
+    places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VAST_API_KEY", "older")
+    monkeypatch.setenv("PRIME_API_KEY", "another cloud's")
+    handed.hand(places, "vast", {"VAST_API_KEY": "hunter2"})
+    monkeypatch.setenv("VAST_URL", "http://127.0.0.1:2")
+    found = handed.environ(places)
+    assert (found["VAST_API_KEY"], found["PRIME_API_KEY"]) == ("hunter2", "another cloud's")
+    assert "VAST_URL" not in found, "it belongs to the older key"
+
+
+@pytest.mark.parametrize("damage", ["others can read it", "a link", "not JSON", "a list"])
+def test_what_another_user_may_have_put_there_is_not_read(places: Places, damage: str) -> None:
+    handed.hand(places, "vast", KEYS)
+    [path] = files(places)
+    match damage:
+        case "others can read it":
+            path.chmod(0o644)
+        case "a link":
+            target = places.root / "target"
+            target.write_bytes(path.read_bytes())
+            target.chmod(0o600)
+            path.unlink()
+            path.symlink_to(target)
+        case "not JSON":
+            path.write_text("{")
+        case _:
+            path.write_text("[1]")
+    assert handed.read(places) == {}
+
+
+def test_it_is_kept_while_something_needs_it(places: Places) -> None:
+    handed.hand(places, "vast", KEYS)
+    assert not handed.forget(places, unless=lambda: True)
+    assert handed.read(places) == {"vast": KEYS}
+    assert handed.forget(places)
+    assert files(places) == []
+
+
+def test_only_a_folder_in_memory_is_taken() -> None:
+    assert handed.place([Path("/proc"), Path("/nowhere")]) is None
+
+
+def test_a_keeper_that_ran_without_the_key_ends_the_box_when_the_shell_is_gone(
+    home: Home, vast: Cloud
+) -> None:
+    assert home.run("keeper", "start").returncode == 0
+    first = keeper.running(home.places)
+    with Shell(home, vast):
+        run = up(home)
+    assert keeper.running(home.places) == first, "it was handed the key, not started anew"
+    home.kill_keeper()
+    kill_driver(home, run)
+    assert home.run("keeper", "start").returncode == 0
+    killing = home.start("kill", run, "--yes", "--no-collect")
+    home.until(lambda: not vast.meter().instances[0].alive, PATIENCE_S)
+    killing.kill()  # the proof takes minutes
+    killing.communicate()
+    assert vast.api_key not in home.logs()
+
+
+def test_no_place_but_the_memory_holds_the_key(home: Home, vast: Cloud) -> None:
+    with Shell(home, vast):
+        up(home)
+    secret = vast.api_key.encode()
+    kept = [each for each in home.root.rglob("*") if each.is_file()]
+    assert [each for each in kept if secret in each.read_bytes()] == []
+    assert len(processes(home)) >= 2
+    for pid in processes(home):
+        with suppress(OSError):
+            assert secret not in Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def test_what_was_handed_over_is_forgotten_at_keeper_stop_for_good(home: Home, vast: Cloud) -> None:
+    """Though a driver goes on that has the key, and the next command starts a keeper again."""
+    with Shell(home, vast):
+        run = up(home)
+        [_path] = files(home.places)
+    stopped = home.run("keeper", "stop")
+    assert (stopped.returncode, files(home.places)) == (0, [])
+    assert "is forgotten" in stopped.stderr
+    with Shell(home, vast):
+        assert home.run("status").returncode == 0
+        home.until(lambda: keeper.running(home.places) is not None)
+    assert home.run("keeper", "stop").returncode == 0
+    kill_driver(home, run)
+    home.until(lambda: processes(home) == [])
+    assert files(home.places) == []
+
+
+def test_it_goes_with_the_last_run_that_needs_it(home: Home, vast: Cloud) -> None:
+    assert home.run("keeper", "start").returncode == 0
+    vast.fault("offer_gone", times=1000)
+    with Shell(home, vast):
+        run = home.up(home.recipe(), "--provider", "vast", *FOUR_H100)
+    home.until_finished(run, PATIENCE_S)
+    assert vast.world.asked["create"] > 0, "the keeper had the key"
+    home.until(lambda: files(home.places) == [])
+    assert keeper.running(home.places) is not None
+
+
+def test_the_plan_says_that_the_key_is_in_this_shell_alone(home: Home, vast: Cloud) -> None:
+    with Shell(home, vast):
+        planned = home.run("up", home.recipe(), "--provider", "vast", *FOUR_H100, "--dry-run")
+    assert "the key of vast is in this shell's environment alone" in planned.stdout, planned
+    assert "gpurun auth vast" in planned.stdout
+    assert files(home.places) == []
+
+
+def test_the_key_of_another_account_does_not_blind_the_keeper_to_a_live_box(
+    home: Home, vast: Cloud
+) -> None:
+    with Shell(home, vast):
+        run = up(home)
+        before = handed.read(home.places)
+    with cloud("vast", boxes=StubBoxes()) as other:
+        other.fault("key_of_other_account")
+        with Shell(home, other):
+            words = (home.recipe(), "--provider", "vast", *FOUR_H100, "--yes", "-d")
+            done = home.run("up", *words)
+    assert done.returncode == 2, done
+    assert f"run {run} has a box at vast account" in done.stderr
+    assert handed.read(home.places) == before
