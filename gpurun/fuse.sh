@@ -137,8 +137,10 @@ run() {
     ! alive || exit 0
     claim
     boot_key
+    here=$(pwd)
     seq=0 ends=0 status=armed woken= termed= failures=0 pause=0
     while :; do
+        cd "$here" 2>/dev/null # removed and made anew: another fuse may be in it
         if alive; then [ "$pid" = $$ ] || exit 0; else claim; fi
         load
         wait_s=5

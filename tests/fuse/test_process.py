@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -38,6 +39,17 @@ def test_a_killed_fuse_is_seen_as_dead_and_started_by_the_next_arm(place: Place)
     state = place.arm(1, ends_in_s=600)
     assert state is not None
     assert state.holds(1)
+    assert len(place.pids()) == 1
+
+
+def test_a_fuse_whose_files_were_removed_gives_way_to_the_next(place: Place) -> None:
+    """It could be told of no later timer any more, and would end the box by the old one."""
+    place.arm(1, ends_in_s=600)
+    [old] = place.pids()
+    shutil.rmtree(place.home)
+    state = place.arm(1, ends_in_s=600)
+    assert state is not None and state.holds(1)
+    wait_until(lambda: not Path(f"/proc/{old}").exists() or place.pids() == [old], 120)
     assert len(place.pids()) == 1
 
 
