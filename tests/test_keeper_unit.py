@@ -22,6 +22,7 @@ from pathlib import Path
 from gpurun import keeper
 from gpurun.places import Places
 
+os.environ |= json.loads(sys.argv[1])  # a shell has more than systemd was started with
 subprocess.run(["mount", "-t", "tmpfs", "none", "/var/lib/systemd"], check=True)
 places = Places.here()
 
@@ -48,6 +49,7 @@ gpurun("keeper", "stop")
 until(lambda: keeper.running(places) not in (None, second))
 Path("/var/lib/systemd/linger").mkdir()
 Path("/var/lib/systemd/linger/root").touch()
+subprocess.run(["systemctl", "--user", "import-environment", "HTTPS_PROXY"], check=True)
 again = json.loads(gpurun("keeper", "install", "--json"))
 status = json.loads(gpurun("keeper", "status", "--json"))
 removed = json.loads(gpurun("keeper", "uninstall", "--json"))
@@ -56,6 +58,14 @@ print(json.dumps({"before": before, "first": first, "second": second, "text": te
                   "left": Path(first["unit"]).exists()}))
 """
 
+SHELL = {
+    "VAST_API_KEY": "hunter2-vast",
+    "VAST_URL": "http://127.0.0.1:1",
+    "GPURUN_MIN_GUARDS": "1",
+    "SSH_AUTH_SOCK": "/nowhere",
+    "HTTPS_PROXY": "http://hunter2@proxy:1",
+}
+
 
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
@@ -63,12 +73,11 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     home, name = Home(tmp_path_factory.mktemp("unit")), f"keeper{os.getpid()}"
     namespaces = ("unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child=KILL")
     command = [*namespaces, "sh", "-c", INSIDE, "sh", str(SYSTEMD), name]
-    environment = home.env | {"VAST_API_KEY": "hunter2-vast", "GPURUN_MIN_GUARDS": "1"}
     try:
         done = subprocess.run(
-            [*command, sys.executable, "-c", STORY],
+            [*command, sys.executable, "-c", STORY, json.dumps(SHELL)],
             cwd=home.work,
-            env=environment,
+            env={name: value for name, value in home.env.items() if name not in SHELL},
             capture_output=True,
             text=True,
             timeout=250,
@@ -97,7 +106,14 @@ def test_a_keeper_that_is_killed_or_stopped_is_started_again(story: dict[str, An
 def test_no_key_is_in_the_unit_and_the_one_that_is_missing_is_said(story: dict[str, Any]) -> None:
     assert "hunter2" not in story["text"]
     assert story["first"]["keys_in_shell_only"] == ["vast"]
-    assert "GPURUN_MIN_GUARDS" in story["first"]["settings_in_shell_only"]
+
+
+@pytest.mark.box
+def test_what_only_the_shell_has_is_named_until_systemd_has_it(story: dict[str, Any]) -> None:
+    first, again = (set(story[each]["settings_in_shell_only"]) for each in ("first", "again"))
+    assert {"GPURUN_MIN_GUARDS", "VAST_URL", "SSH_AUTH_SOCK", "HTTPS_PROXY"} <= first
+    assert first - again == {"HTTPS_PROXY"}
+    assert "hunter2" not in json.dumps([story["first"], story["again"]])
 
 
 @pytest.mark.box
@@ -128,7 +144,10 @@ def test_each_state_directory_has_a_unit_of_its_own(tmp_path: Path) -> None:
 
 def test_without_systemd_it_says_how_to_run_it(home: Home) -> None:
     home.env |= {"XDG_RUNTIME_DIR": str(home.root / "nowhere"), "DBUS_SESSION_BUS_ADDRESS": ""}
+    home.env |= {"SSH_AUTH_SOCK": "/run/agent", "https_proxy": "http://hunter2@proxy:1"}
     done = home.run("keeper", "install")
     assert done.returncode == 0, done.stderr
+    assert "in this shell alone: " in done.stdout and "SSH_AUTH_SOCK" in done.stdout
+    assert "https_proxy" in done.stdout and "hunter2" not in done.stdout
     assert "nothing was installed" in done.stdout
     assert f"GPURUN_HOME={home.places.root}" in done.stdout and "keeper run" in done.stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -153,12 +154,26 @@ def _installed(made: Installed) -> list[str]:
             f"WANT  the key of {name} is in this shell's environment alone: this keeper could "
             f"end nothing there. Run `gpurun auth {name}`"
         )
-    if made.overlooked:
-        names = ", ".join(made.overlooked)
-        lines.append(f"WANT  set in this shell alone, and not for this keeper: {names}")
+    lines += [f"WANT  {each}" for each in _overlooked(made.overlooked)]
     if made.trouble:
         lines.append(f"WANT  its settings: {made.trouble}")
     return lines
+
+
+def _overlooked(names: Sequence[str]) -> list[str]:
+    from gpurun.places import config_file
+
+    here = "set in this shell alone, and not for this keeper"
+    ours = [name for name in names if name.startswith("GPURUN_")]
+    others = [name for name in names if name not in ours]
+    found = [f"{here}: {', '.join(ours)}: write them in {config_file()}"] if ours else []
+    if others:
+        found.append(
+            f"{here}: {', '.join(others)}: run `systemctl --user import-environment "
+            f"{' '.join(others)}`, then `gpurun keeper install` again; a file in "
+            "~/.config/environment.d keeps them beyond a reboot"
+        )
+    return found
 
 
 def _how_to(places: Places) -> list[str]:
@@ -168,12 +183,14 @@ def _how_to(places: Places) -> list[str]:
     from gpurun.keeper import unit
 
     told = " ".join(f"{name}={shlex.quote(value)}" for name, value in _told(places).items())
+    lacking = ", ".join(unit.overlooked(_told(places)))
     return [
         "no systemd of yours answers here: nothing was installed. Let your supervisor (launchd, "
         "runit, cron's @reboot, a container's init) run this at boot, and again when it ends:",
         f"  env {told} {shlex.join(unit.command())}",
         "It stays in the foreground, ends on SIGTERM, and waits while another keeper runs. Keys "
         "must be in the settings (`gpurun auth`), not in a shell's environment.",
+        *([f"Give it what else is set in this shell alone: {lacking}"] if lacking else []),
     ]
 
 

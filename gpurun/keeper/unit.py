@@ -16,13 +16,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpurun import keeper
+from gpurun import keeper, wiring
 from gpurun.clock import Deadline
 from gpurun.errors import GpurunError
 from gpurun.places import Places, config_file, state_dir
 
 RUNS_WITHIN_S = 20.0
 ANSWERS_WITHIN_S = 20.0
+PROXIES = ("ALL_PROXY", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")  # in either case
 LINGER = Path("/var/lib/systemd/linger")  # a file for each user, by `loginctl enable-linger`
 
 _UNIT = """\
@@ -60,7 +61,7 @@ class Installed:
     pid: int | None
     lingers: bool
     fleeting: tuple[str, ...]
-    overlooked: tuple[str, ...]  # settings of this shell that it will not have
+    overlooked: tuple[str, ...]  # other variables of this shell that it will not have
     trouble: str  # with the settings, as the unit's keeper reads them
 
 
@@ -122,12 +123,28 @@ def install(places: Places) -> Installed:
     pid, deadline = keeper.running(places), Deadline(RUNS_WITHIN_S)
     while pid is None and not deadline.passed():
         pid = keeper.running(places)
-    seen = _keys(environment(places) | _user())
+    told = _given() | environment(places)
+    seen = _keys(_user() | told)
     kept = set(seen["keys"])
     fleeting = tuple(name for name in _keys(os.environ)["keys"] if name not in kept)
-    told = environment(places)
-    overlooked = tuple(sorted(n for n in os.environ if n.startswith("GPURUN_") and n not in told))
-    return Installed(path, pid, lingers(), fleeting, overlooked, str(seen["trouble"]))
+    return Installed(path, pid, lingers(), fleeting, overlooked(told), str(seen["trouble"]))
+
+
+def overlooked(told: Mapping[str, str]) -> tuple[str, ...]:
+    """What this shell says to gpurun or its SSH and `told` does not, but for keys of clouds."""
+    of_clouds = {name for _key, *others in wiring.VARIABLES.values() for name in others}
+    return tuple(
+        name
+        for name in sorted(os.environ)
+        if os.environ[name]
+        and name not in told
+        and (
+            name.startswith("GPURUN_")
+            or name in of_clouds
+            or name == "SSH_AUTH_SOCK"
+            or name.upper() in PROXIES
+        )
+    )
 
 
 def uninstall(places: Places) -> Path | None:
@@ -145,18 +162,33 @@ def uninstall(places: Places) -> Path | None:
 def _systemctl(*order: str) -> str | None:
     """What went wrong; None when nothing did."""
     try:
-        done = subprocess.run(
-            ["systemctl", "--user", *order],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=ANSWERS_WITHIN_S,
-            check=False,
-        )
+        done = _ask(*order)
     except (OSError, subprocess.TimeoutExpired) as error:
         return type(error).__name__
     said = " ".join(done.stderr.split()) or f"exit {done.returncode}"
     return None if done.returncode == 0 else said
+
+
+def _given() -> dict[str, str]:
+    """What this user's systemd gives to every unit; a value that it shows quoted stays so."""
+    try:
+        lines = _ask("show-environment").stdout.splitlines()
+    except (OSError, subprocess.TimeoutExpired):
+        return {}
+    return {
+        name: value for name, equals, value in (each.partition("=") for each in lines) if equals
+    }
+
+
+def _ask(*order: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        ["systemctl", "--user", *order],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=ANSWERS_WITHIN_S,
+        check=False,
+    )
 
 
 def _keys(environ: Mapping[str, str]) -> dict[str, list[str]]:
