@@ -2,6 +2,7 @@
 
 import json
 import threading
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -14,6 +15,7 @@ class Inbox:
         self.asked = 0
         self.refuses = False
         self.hangs = False
+        self.meanwhile: Callable[[], object] = lambda: None  # before it answers
         self._over = threading.Event()
         inbox = self
 
@@ -21,6 +23,7 @@ class Inbox:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 inbox.asked += 1
+                inbox.meanwhile()
                 if inbox.hangs:
                     inbox._over.wait()
                     return

@@ -1,5 +1,6 @@
 """Messages that a service did not take: tried again, across restarts, as long as they matter."""
 
+import sqlite3
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -8,11 +9,16 @@ import pytest
 from pydantic import SecretStr
 
 from gpurun import glance, notify
+from gpurun.clock import Deadline
 from gpurun.glance.rows import iso
 from gpurun.keeper import telling
+from gpurun.keeper.news import News
+from gpurun.keeper.post import Letter, Post
 from gpurun.model import Ending, RunState
+from gpurun.places import Places
 from gpurun.provider import Traits
 from gpurun.show import local_time
+from gpurun.store import Journal, StoreError
 from gpurun.store.told import Told
 from tests.homes import WAITS, Home
 from tests.inbox import Inbox
@@ -142,9 +148,40 @@ def test_the_pauses_grow_and_end_after_a_day() -> None:
 
 def test_what_is_on_its_way_when_a_keeper_dies_is_taken_for_sent(scene: Scene) -> None:
     scene.rented()
-    assert scene.journal.tellings.claim(scene.story.run_id, "started")
+    assert scene.journal.tellings.claim([(scene.story.run_id, "started")])
     scene.notices = scene.started()
     assert scene.look(after_s=100) == []
+
+
+def test_a_journal_that_is_locked_claims_nothing_and_forgets_no_failure(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene.rented()
+    scene.inbox.refuses = True
+    impatient = Journal(Places(scene.root).database, scene.clock, busy_timeout_s=0.1)
+    other = sqlite3.connect(impatient.database.path, check_same_thread=False, isolation_level=None)
+    keys = [("run00001", "armed"), ("run00001", "stuck")]
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreError):
+        impatient.tellings.claim(keys)
+    other.execute("ROLLBACK")
+    scene.inbox.meanwhile = lambda: other.execute("BEGIN IMMEDIATE")
+    post = Post(impatient)
+    news = News("run00001", "armed", "armed", "it is")
+    assert post.put(Letter(news, scene.settings))
+    deadline = Deadline(120, poll_s=0.01)
+    while "database is locked" not in caplog.text and not deadline.passed():
+        pass
+    other.execute("ROLLBACK")
+    other.close()
+    while post.working() and not deadline.passed():
+        pass
+    told = scene.journal.tellings.of("run00001")
+    assert {key: each.failures for key, each in told.items() if key in ("armed", "stuck")} == {
+        "armed": 1
+    }
+    assert post.missed.get_nowait() == "run00001"
+    impatient.close()
 
 
 def test_a_message_survives_the_keeper_that_could_not_send_it(home: Home, inbox: Inbox) -> None:

@@ -9,7 +9,7 @@ import os
 import queue
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gpurun import notify
@@ -17,12 +17,13 @@ from gpurun.errors import GpurunError
 from gpurun.keeper.news import News
 from gpurun.settings import Settings
 from gpurun.store import Journal
-from gpurun.store.told import FAILED, SENT
+from gpurun.store.told import SENT, Key
 
 log = logging.getLogger("gpurun.keeper")
 
 WAITING = 100
 TOGETHER = 20  # events that have come while one was being sent travel in one message
+WRITES = 240  # of a quarter of a second
 URGENT = ("still_billing",)
 SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD", re.I)
 SHORTEST_SECRET = 6
@@ -37,7 +38,7 @@ class Letter:
     to: frozenset[int] = frozenset()
 
     @property
-    def key(self) -> tuple[str, str]:
+    def key(self) -> Key:
         return self.news.run_id, self.news.key
 
 
@@ -47,7 +48,7 @@ class Post:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._queue: queue.Queue[Letter] = queue.Queue(maxsize=WAITING)
-        self._under_way: set[tuple[str, str]] = set()  # run, key
+        self._under_way: set[Key] = set()
         self._sender: threading.Thread | None = None
         self._said = ""  # of the last message that was not taken
         self.missed: queue.SimpleQueue[str] = queue.SimpleQueue()  # runs
@@ -92,7 +93,8 @@ class Post:
 
     def _send(self, letters: Sequence[Letter]) -> None:
         """To the same addresses."""
-        letters = [each for each in letters if self._journal.tellings.claim(*each.key)]
+        claimed = self._journal.tellings.claim([each.key for each in letters])
+        letters = [each for each in letters if each.key in claimed]
         if not letters:
             return
         settings, to = letters[-1].settings, letters[-1].to
@@ -116,14 +118,27 @@ class Post:
         if missed and said != self._said:  # an address that is wrong is so each time
             log.error("%s", said)
         self._said = said if missed else ""
-        try:
-            if missed:
-                for each in letters:
-                    self._journal.tellings.missed(*each.key, missed)
-                    self.missed.put(each.news.run_id)
-            self._journal.tellings.note(FAILED if missed else SENT, said)
-        except GpurunError as error:
-            log.error("%s", error)
+        keys, tellings = [each.key for each in letters], self._journal.tellings
+        if not missed:
+            self._written(lambda: tellings.note(SENT, said))
+            return
+        self._written(lambda: tellings.missed(keys, missed, said))
+        for run_id, _ in keys:
+            self.missed.put(run_id)
+
+    def _written(self, write: Callable[[], None]) -> None:
+        """What is not written would pass for sent; how long a locked journal is waited for is the
+        pause between two tries.
+        """
+        said = ""
+        for _ in range(WRITES):
+            try:
+                write()
+                return
+            except GpurunError as error:
+                if str(error) != said:
+                    log.error("%s", error)
+                said = str(error)
 
 
 def _clean(text: str, secrets: Sequence[str]) -> str:

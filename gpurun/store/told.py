@@ -6,6 +6,7 @@ message is on its way takes it for sent: its sender is a process of its own, whi
 """
 
 import os
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -22,6 +23,8 @@ SENT = "notify sent"
 FAILED = "notify failed"
 
 BEFORE = timedelta(minutes=2)
+
+Key = tuple[str, str]  # of a run, or of none; of its news
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,20 +66,25 @@ class Tellings:
         with self._database.read() as session:
             return _told(session, run_id)
 
-    def claim(self, run_id: str, key: str) -> bool:
-        """Before it is sent; False when nothing is to be sent, or another keeper was faster."""
+    def claim(self, news: Collection[Key]) -> set[Key]:
+        """All at once, before they are sent: those of them that were not, nor by another keeper."""
         with self._database.write() as session:
-            known = _told(session, run_id).get(key)
-            if known is not None and known.over:
-                return False
-            session.add(self._row(TRIED, key, run_id))
-            return True
+            known = {run_id: _told(session, run_id) for run_id, _ in news}
+            over = {
+                (run_id, key) for run_id, told in known.items() for key in told if told[key].over
+            }
+            claimed = set(news) - over
+            for run_id, key in sorted(claimed):
+                session.add(self._row(TRIED, key, run_id))
+            return claimed
 
-    def missed(self, run_id: str, key: str, addresses: frozenset[int]) -> None:
-        """What was claimed did not reach these."""
+    def missed(self, news: Collection[Key], addresses: frozenset[int], said: str) -> None:
+        """What was claimed did not reach these; `said` is what became of it at each service."""
         numbers = ",".join(map(str, sorted(addresses)))
         with self._database.write() as session:
-            session.add(self._row(MISSED, f"{numbers} {key}", run_id))
+            for run_id, key in sorted(news):
+                session.add(self._row(MISSED, f"{numbers} {key}", run_id))
+            session.add(self._row(FAILED, said))
 
     def note(self, what: str, detail: str) -> None:
         """What became of sending; of no run."""
