@@ -1,6 +1,7 @@
 """What a run will take in time and memory, reckoned before its first step."""
 
 import dataclasses
+import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from remote.dataset.split import Split
 from remote.models.build import build_model, forward_dtype
 from remote.ranks import Ranks
 from remote.speed import evaluation_flops, forward_flops, peak_of, step_flops
-from remote.training import to_device
+from remote.training import ROWS_IN_CACHE, to_device
 
 ASSUMED_MFU = 0.4
 PROBE_ROWS = 4
@@ -22,6 +23,9 @@ MOST_EVALUATION = 0.2  # of the run's time
 WORTH_A_WARNING_S = 60
 ACTIVATION_BYTES = 40  # per token, layer pass and unit of width, in eager bfloat16
 FUSED_ACTIVATION_BYTES = 20  # what even the best compiler keeps
+CPU_ACTIVATION_BYTES = 48  # likewise there, of the rows that are in work at a time
+CPU_CARRY_BYTES = 16  # of every row: what it carries from step to step, old and new
+CPU_OWN_BYTES = 35 * 2**20  # what torch takes beside for a first step
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
@@ -59,19 +63,29 @@ class Memory:
     """Of one process, in bytes."""
 
     fixed: int  # weights, gradients, two moments, the average; the puzzle table
-    per_row: int  # activations that carry gradient, of one row of a batch
+    per_row: int  # activations that carry gradient, of one row of those in work
     per_row_at_least: int
     limit: int | None
+    per_row_kept: int = 0  # of every row of a batch
+    at_once: int | None = None  # rows in work; None: all
+    process: int = 0  # what this process has before it begins; on a CPU
 
     def of(self, rows: int) -> int:
-        return self.fixed + rows * self.per_row
+        return self.process + self.fixed + self._rows(rows, self.per_row)
 
     def at_least(self, rows: int) -> int:
-        return self.fixed + rows * self.per_row_at_least
+        return self.fixed + self._rows(rows, self.per_row_at_least)
 
     @property
     def rows_that_fit(self) -> int:
-        return max((self.limit or 0) - self.fixed, 0) // self.per_row_at_least
+        spare = max((self.limit or 0) - self.fixed, 0)
+        each = self.per_row_at_least + self.per_row_kept
+        if self.at_once is None or spare < self.at_once * each:
+            return spare // each
+        return (spare - self.at_once * self.per_row_at_least) // self.per_row_kept
+
+    def _rows(self, rows: int, in_work: int) -> int:
+        return min(rows, self.at_once or rows) * in_work + rows * self.per_row_kept
 
 
 def expected_rate(config: PretrainConfig, split: Split, ranks: Ranks) -> Rate:
@@ -120,12 +134,29 @@ def memory(
     tokens = seq_len + arch.puzzle_emb_len
     units = tokens * arch.hidden_size * arch.layer_passes[1]
     size = forward_dtype(config, device).itemsize
-    return Memory(
+    found = Memory(
         fixed=4 * parameters * copies + 4 * table,
         per_row=units * ACTIVATION_BYTES * size // 2,
         per_row_at_least=units * FUSED_ACTIVATION_BYTES * size // 2,
         limit=_memory_limit(device),
     )
+    if device.type != "cpu":
+        return found
+    return dataclasses.replace(
+        found,
+        per_row=units * CPU_ACTIVATION_BYTES * size // 2,
+        per_row_kept=tokens * arch.hidden_size * CPU_CARRY_BYTES * size // 2,
+        at_once=ROWS_IN_CACHE,
+        process=CPU_OWN_BYTES + resident_bytes(),
+    )
+
+
+def resident_bytes() -> int:
+    """What this process has in memory now; 0 where that cannot be read."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):  # not Linux
+        return 0
 
 
 def shown(seconds: float) -> str:

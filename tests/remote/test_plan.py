@@ -1,5 +1,10 @@
 """What is said, and refused, before the first step.  Large figures are those of published runs."""
 
+import json
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -140,23 +145,54 @@ def test_what_cannot_fit_is_refused_with_the_batch_that_would(
     large += ["epochs=4000", "eval_interval=4000"]
     with pytest.raises(ConfigError, match=r"rows a process need .* GiB or more, cpu has 0\.3"):
         make_plan(config_of(small_set, *large, "global_batch_size=768"), cpu())
-    memory = make_plan(config_of(small_set, *large, "global_batch_size=1"), cpu()).memory
-    assert (
-        memory.at_least(memory.rows_that_fit)
-        <= 300 * 2**20
-        < memory.at_least(memory.rows_that_fit + 1)
-    )
+    for limit in (300, 2000):  # for fewer rows than are in work at a time, and for more
+        (tmp_path / "memory.max").write_text(str(limit * 2**20))
+        memory = make_plan(config_of(small_set, *large, "global_batch_size=1"), cpu()).memory
+        fit = memory.rows_that_fit
+        assert memory.at_least(fit) <= limit * 2**20 < memory.at_least(fit + 1)
     (tmp_path / "memory.max").write_text(str(2**20))
     with pytest.raises(ConfigError, match="not even one row fits"):
         make_plan(config_of(small_set, *large), cpu())
 
 
+@pytest.mark.parametrize(
+    ("identifiers", "words"),
+    [
+        (25, ["global_batch_size=32", "epochs=40"]),
+        (25, ["arch.hidden_size=128", "arch.num_heads=2", "ema=True"]),
+        (600_000, ["arch.hidden_size=64", "arch.num_heads=2"]),
+    ],
+    ids=["rows", "layers", "puzzles"],
+)
+def test_memory_on_a_cpu_is_what_a_run_then_takes(
+    identifiers: int, words: list[str], small_set: Path, tmp_path: Path
+) -> None:
+    """The most that was resident after three steps, in a process of its own."""
+    data = copied(small_set, tmp_path / "data")
+    for split in ("train", "test"):
+        path = data / split / "dataset.json"
+        described = json.loads(path.read_text()) | {"num_puzzle_identifiers": identifiers}
+        path.write_text(json.dumps(described))
+    settings = [*SMALL, f"data_paths=[{data}]", "evaluators=[]", "min_eval_interval=99"]
+    settings += ["arch.hidden_size=64", f"checkpoint_path={tmp_path / 'run'}", *words]
+    done = subprocess.run(
+        [sys.executable, "-m", "remote.pretrain", *settings, "max_steps=3"],
+        env=os.environ | {"OMP_NUM_THREADS": "1", "WANDB_MODE": "disabled"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    forecast_gib = float(re.search(r"estimated: ([\d.]+) of", done.stdout)[1])
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    steps = [said for said in map(json.loads, lines) if said["event"] == "step"]
+    assert forecast_gib == pytest.approx(steps[-1]["memory_gib"], rel=0.2)
+
+
 def test_memory_of_the_full_run_is_what_was_reckoned() -> None:
     """35 GB of activations for 192 rows, beside a puzzle table of 2.44 GB."""
     config = load_config([*ARC_2, "arch.forward_dtype=bfloat16", "ema=True"])
-    found = forecast.memory(
-        config, parameters=6_829_058, table=1_191_730 * 512, seq_len=900, device=cpu().device
-    )
+    sizes = {"parameters": 6_829_058, "table": 1_191_730 * 512, "seq_len": 900}
+    found = forecast.memory(config, **sizes, device=torch.device("meta"))
     assert isinstance(found, Memory)
     assert found.fixed / 1e9 == pytest.approx(2.44 + 0.137, abs=0.01)
     assert 192 * found.per_row / 1e9 == pytest.approx(36, abs=1)
@@ -193,6 +229,6 @@ def test_a_puzzle_table_in_parts_counts_one_part(small_set: Path) -> None:
 def copied(data: Path, tmp_path: Path) -> Path:
     for path in data.rglob("*"):
         if path.is_file() and path.name != "manifest.json":
-            (tmp_path / path.relative_to(data)).parent.mkdir(exist_ok=True)
+            (tmp_path / path.relative_to(data)).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / path.relative_to(data)).write_bytes(path.read_bytes())
     return tmp_path
