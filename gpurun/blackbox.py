@@ -8,7 +8,7 @@ names the owner and the machine, so that a copied directory is seen for what it 
 import fcntl
 import os
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -20,6 +20,7 @@ from gpurun.clock import SystemClock
 from gpurun.model import SETTLED
 
 HEADER = "gpurun-timers-1"
+KILLING = "killing"  # a state of no attempt: a person has ended it, and the journal took no word
 LOCK_TRIES = 200
 LOCK_TRY_S = 0.01
 
@@ -37,7 +38,7 @@ class Entry:
     fires_at: datetime
     ends_at: datetime
     ceiling_at: datetime
-    state: str  # of the attempt, as in model.AttemptState
+    state: str  # of the attempt, as in model.AttemptState; or KILLING
 
     @property
     def settled(self) -> bool:
@@ -50,10 +51,26 @@ class Entry:
 
 def read_entries(path: Path) -> dict[str, Entry]:
     """The entry in force of each label; {} without a file.  Takes no lock, writes nothing."""
+    return _in_force(_entries(path))
+
+
+def killed_labels(path: Path) -> frozenset[str]:
+    """Those that a person has ended while the journal could not be told, whatever came then."""
+    return _killed(_entries(path))
+
+
+def _killed(entries: Iterable[Entry]) -> frozenset[str]:
+    return frozenset(entry.label for entry in entries if entry.state == KILLING)
+
+
+def _entries(path: Path) -> list[Entry]:
+    return [entry for line in _lines(path) if (entry := _parsed(line))]
+
+
+def _in_force(entries: Iterable[Entry]) -> dict[str, Entry]:
     found: dict[str, Entry] = {}
-    for line in _lines(path):
-        entry = _parsed(line)
-        if entry and (entry.label not in found or entry.seq >= found[entry.label].seq):
+    for entry in entries:
+        if entry.label not in found or entry.seq >= found[entry.label].seq:
             found[entry.label] = entry
     return found
 
@@ -66,18 +83,29 @@ class BlackBox:
         self._owner = (owner_id, machine)
         self._seen: tuple[int, int, int] | None = None
         self._entries: dict[str, Entry] = {}
+        self._killed: frozenset[str] = frozenset()
 
     def read(self) -> dict[str, Entry]:
         """The entry in force of each label; parsed again only when the file has changed."""
+        self._look()
+        return dict(self._entries)
+
+    def killed(self) -> frozenset[str]:
+        """As `killed_labels`; parsed again only when the file has changed."""
+        self._look()
+        return self._killed
+
+    def _look(self) -> None:
         try:
             status = self.path.stat()
         except FileNotFoundError:
-            return {}
+            self._seen, self._entries, self._killed = None, {}, frozenset()
+            return
         seen = (status.st_ino, status.st_size, status.st_mtime_ns)
         if seen != self._seen:
             # What is appended meanwhile makes the next look another one.
-            self._entries, self._seen = read_entries(self.path), seen
-        return dict(self._entries)
+            entries = _entries(self.path)
+            self._entries, self._killed, self._seen = _in_force(entries), _killed(entries), seen
 
     def header(self) -> tuple[str, str] | None:
         """Owner id and machine hash of whoever began the file, whatever this process is."""

@@ -42,9 +42,12 @@ def ask(evidence: Evidence, cloud: Provisioner, clock: Clock) -> Evidence:
     if evidence.acked_s is not None or evidence.instance_id is None:
         return evidence
     _require(evidence, cloud, cloud.account())
-    if not _is_there(evidence, evidence.instance_id, cloud, clock):
+    row = _row_at_once(evidence.instance_id, cloud, clock)
+    if row is not None and not evidence.is_of(row):
         return evidence
     cloud.destroy(evidence.instance_id)
+    seen = evidence.seen or (row is not None and row.state is not InstanceState.GONE)
+    evidence = replace(evidence, seen=seen)
     return evidence.acknowledged(clock.boot_s())
 
 
@@ -90,13 +93,13 @@ def _require(evidence: Evidence, cloud: Provisioner, account: str) -> None:
         )
 
 
-def _is_there(evidence: Evidence, instance_id: str, cloud: Provisioner, clock: Clock) -> bool:
+def _row_at_once(instance_id: str, cloud: Provisioner, clock: Clock) -> Instance | None:
     """Whether its id is still its own; what cannot be known at once keeps no box alive."""
     try:
         [heard] = ask_each([cloud.name], lambda _name: cloud.instance(instance_id), clock, LOOK_S)
     except Exception:  # a row that an adapter cannot read: nor may that keep a box alive
-        return True
-    return heard.answer is None or evidence.is_of(heard.answer)
+        return None
+    return heard.answer
 
 
 def _compare(

@@ -3,141 +3,26 @@
 import json
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-import httpx
 import pytest
 
 from gpurun import engine
 from gpurun import settings as configuration
-from gpurun.blackbox import BlackBox
-from gpurun.clock import SystemClock
-from gpurun.engine.orphans import Survey
 from gpurun.errors import StillBilling, UsageError
-from gpurun.holdings import Orphan, Whose
-from gpurun.locks import hold
-from gpurun.model import Need, Order
-from gpurun.provider import Provisioner
-from gpurun.store.ledger import Caps
-from gpurun.timers import entry_of
-from gpurun.wiring import provisioner
-from tests.clouds.clock import Clock
-from tests.clouds.serve import Cloud, cloud
-from tests.clouds.stub import StubBoxes
-from tests.fakecloud import FakeClock
+from gpurun.holdings import Whose
+from tests.accounts import Accounts, accounts_of
+from tests.clouds.serve import Cloud
 from tests.homes import Home
-from tests.stories import Story, journal_at
 
-START = datetime(2026, 11, 21, 12, 20, tzinfo=UTC)
 OTHERS = "gpurun-zzzzzz-aaaaaaaa-bbbbbb"  # a label of another owner's
-NEED = Need("H100 SXM", 4, 200)
 DEAD_HOST = '[{"host": "127.0.0.1", "port": 1}]'
-
-
-class Accounts:
-    """Two accounts that stand still, what is rented there, and a home with their keys."""
-
-    def __init__(self, home: Home, vast: Cloud, prime: Cloud) -> None:
-        self.home, self.vast, self.prime = home, vast, prime
-        self.clock = FakeClock(START)
-        for each in (vast, prime):
-            home.open_account(each)
-
-    def rent(self, at: Cloud, label: str) -> str:
-        """The id of a box that runs; the console has taken its label, where that is empty."""
-        adapter = self.adapter(at)
-        offer = next(iter(adapter.offers(NEED)))
-        ends_at = START + timedelta(hours=9)
-        order = Order(offer, NEED, label or "x", ends_at, ends_at, offer.usd_per_hour * 2)
-        made = adapter.create(order).instance_id
-        at.advance(2)
-        if not label:
-            self.relabel(at, made, "")
-        return made
-
-    def relabel(self, at: Cloud, instance_id: str, label: str) -> None:
-        at.fault("relabel", instance=instance_id, label=label)
-        at.clear("relabel")
-
-    def disk(self) -> str:
-        wanted = {"disk": {"size": 1000, "name": "old"}, "provider": {"type": "datacrunch"}}
-        answer = httpx.post(
-            f"{self.prime.url}/api/v1/disks", json=wanted, headers=self.prime.headers
-        )
-        return f"disk:{answer.json()['id']}"
-
-    def run_of(self, at: Cloud, *, answered: bool = True) -> tuple[Story, str]:
-        """A live run there and the id of its box; its purchase was answered, or it was not."""
-        journal = journal_at(self.home.places.root, self.clock)
-        story = Story(journal, self.clock, provider=at.world.provider).begun()
-        caps = Caps(run_usd=Decimal(13))
-        journal.attempts.intend(
-            story.attempt(), story.timer(1, 10), [("keeper", True)], Decimal(1), caps, story.epoch
-        )
-        journal.attempts.sending(story.label, story.epoch)
-        made = self.rent(at, story.label)
-        if answered:
-            row = self.adapter(at).instance(made)
-            assert row is not None
-            journal.attempts.made(story.label, made, "answer")
-            journal.attempts.seen(story.label, row.created_at, None)
-        else:
-            journal.attempts.unclear(story.label, "no answer")
-        return story, made
-
-    def survey(self, *providers: str, within_s: float = 15) -> Survey:
-        return engine.orphans(
-            configuration.load(), SystemClock(), providers or None, within_s=within_s
-        )
-
-    def whose(self) -> dict[str, Whose]:
-        found = self.survey()
-        assert found.troubles == ()
-        return {orphan.row.id: orphan.whose for orphan in found.orphans}
-
-    def only(self) -> Orphan:
-        [orphan] = self.survey().orphans
-        return orphan
-
-    def end(self, orphan: Orphan) -> list[str]:
-        """DELETE and PROOF on a clock that jumps; what was said meanwhile, a minute each."""
-        said: list[str] = []
-
-        def say(line: str) -> None:
-            said.append(line)
-            self.vast.advance(60)
-            self.prime.advance(60)
-
-        engine.end_orphan(orphan, configuration.load(), self.clock, say)
-        return said
-
-    def shown(self, *more: str, code: int = 0) -> dict[str, Any]:
-        done = self.home.run("orphans", "--json", *more)
-        assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
-        found: dict[str, Any] = json.loads(done.stdout)
-        return found
-
-    def alive(self, at: Cloud) -> set[str]:
-        return {line.id for line in at.meter().instances if line.alive}
-
-    def adapter(self, at: Cloud) -> Provisioner:
-        return provisioner(at.world.provider, configuration.load(), self.clock)
 
 
 @pytest.fixture
 def accounts(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[Accounts]:
-    with (
-        cloud("vast", boxes=StubBoxes(), clock=Clock(START, rate=0)) as vast,
-        cloud("prime", boxes=StubBoxes(), clock=Clock(START, rate=0)) as prime,
-        hold(home.places.keeper_lock),  # so that no command starts a keeper
-    ):
-        found = Accounts(home, vast, prime)
-        for name in ("VAST_API_KEY", "PRIME_API_KEY"):
-            monkeypatch.delenv(name, raising=False)
-        for name, value in home.env.items():
-            monkeypatch.setenv(name, value)
+    with accounts_of(home, monkeypatch) as found:
         yield found
 
 
@@ -227,14 +112,10 @@ def test_a_label_of_ours_that_is_over_is_ours(accounts: Accounts) -> None:
 
 def test_without_a_readable_journal_the_black_box_tells_what_is_ours(accounts: Accounts) -> None:
     story, _ = accounts.run_of(accounts.vast)
-    attempt, timer = story.journal.attempts.get(story.label), story.journal.timers.of(story.label)
-    assert timer is not None
-    black = BlackBox(accounts.home.places.blackbox, "owner1", "machine")
-    black.append(entry_of(attempt, timer, "seen"))
+    accounts.trace(story)
     story.journal.close()
     lost = accounts.rent(accounts.vast, "gpurun-owner1-aaaaaaaa-bbbbbb")
-    for path in accounts.home.places.root.glob("gpurun.db*"):
-        path.write_bytes(b"not a database" * 1000)
+    accounts.spoil_journal()
     found = accounts.survey()
     assert [trouble.provider for trouble in found.troubles] == ["journal"]
     assert {(each.row.id, each.whose) for each in found.orphans} == {(lost, Whose.OURS)}

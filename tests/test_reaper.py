@@ -187,3 +187,14 @@ def test_a_lookup_that_hangs_keeps_no_box_alive(cloud: FakeCloud, clock: FakeClo
     with pytest.raises(ProviderUnreachable):
         pursue(evidence(), hanging, clock)
     assert hanging.destroys == ["101"]
+
+
+def test_a_box_that_nobody_has_listed_is_seen_when_it_is_asked_to_go(
+    cloud: FakeCloud, clock: FakeClock
+) -> None:
+    """As of the black box alone: its proof need not outlast the time that a new box may lag."""
+    known, verdict = pursue(replace(evidence(), seen=False), cloud, clock)
+    assert known.seen
+    clock.advance(20)
+    _, verdict = pursue(known, cloud, clock)
+    assert verdict.gone

@@ -4,8 +4,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpurun.cli.talk import AsJson, Interrupted, Yes, consent, home, now, print_json, run_ids, say
+from gpurun.cli.talk import (
+    AsJson,
+    Interrupted,
+    Yes,
+    consent,
+    home,
+    now,
+    print_json,
+    run_ids,
+    say,
+    settings_for_ending,
+)
 from gpurun.errors import StillBilling, UsageError
+from gpurun.model import RunState
 
 if TYPE_CHECKING:
     from gpurun.engine import Killing
@@ -50,40 +62,25 @@ def kill(
 
 
 def _send(live: list[str], *, collect: bool) -> "dict[str, Killing]":
-    """Every run is told before any is waited for.  One that cannot be told stops no other."""
+    """Every run is told before any is waited for; what stands in the way of one stops no other."""
     if not live:
         return {}
     from gpurun import engine
-    from gpurun import settings as configuration
-    from gpurun.errors import GpurunError
 
-    settings, trouble = configuration.load_for_ending()
-    if trouble:
-        say(f"gpurun: {trouble}")
-    said, failed = {}, []
-    for run_id in live:
-        try:
-            said[run_id] = engine.kill(run_id, collect=collect, settings=settings)
-            say(said[run_id].said)
-        except GpurunError as error:
-            failed.append(error)
-            say(f"gpurun: {error}")
-    if failed and not said:
-        raise failed[0]
-    unsent = engine.Killing(str(failed[0]) if failed else "", proven=False)
-    return said | {run_id: unsent for run_id in live if run_id not in said}
+    told = engine.kill(live, collect=collect, settings=settings_for_ending())
+    for killing in told.values():
+        say(killing.said if killing.trouble is None else f"gpurun: {killing.said}")
+    troubles = [killing.trouble for killing in told.values() if killing.trouble is not None]
+    if len(troubles) == len(told):
+        raise max(troubles, key=lambda error: error.exit_code)  # 10 outranks all others
+    return told
 
 
 def _wait(run_id: str, killing: "Killing") -> dict[str, Any]:
-    if killing.proven:  # by the black box: the journal may never hear of it
-        return {
-            "id": run_id,
-            "state": "killed",
-            "exit_code": None,
-            "spent_usd": None,
-            "destroyed_at": None,
-            "said": f"run {run_id}: {killing.said}",
-        }
+    if killing.proven:
+        return _untold(run_id, RunState.KILLED, killing)
+    if killing.trouble is not None:
+        return _untold(run_id, RunState.STILL_BILLING, killing)
     from gpurun.cli.follow import Follower
 
     try:
@@ -100,6 +97,19 @@ def _wait(run_id: str, killing: "Killing") -> dict[str, Any]:
     if document["state"] in LIVE:
         return _result(document, f"run {run_id} is not proven gone, {spent} so far")
     return _result(document, f"run {run_id}: destroyed, {spent}")
+
+
+def _untold(run_id: str, state: RunState, killing: "Killing") -> dict[str, Any]:
+    """The journal may never hear of it."""
+    billing = state is RunState.STILL_BILLING
+    return {
+        "id": run_id,
+        "state": state.value,
+        "exit_code": StillBilling.exit_code if billing else None,
+        "spent_usd": None,
+        "destroyed_at": None,
+        "said": killing.said,
+    }
 
 
 def _result(document: dict[str, Any], said: str) -> dict[str, Any]:

@@ -5,11 +5,14 @@ import sys
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gpurun.errors import UsageError
+
+if TYPE_CHECKING:
+    from gpurun.settings import Settings
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document (docs/json.md).")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
@@ -59,6 +62,16 @@ def now() -> datetime:
     from gpurun.glance import agreed_clock
 
     return agreed_clock(home()).now()
+
+
+def settings_for_ending() -> "Settings":
+    """As far as they can be used; what is wrong with them is told, and keeps no box alive."""
+    from gpurun.settings import load_for_ending
+
+    settings, trouble = load_for_ending()
+    if trouble:
+        say(f"gpurun: {trouble}")
+    return settings
 
 
 def at_terminal() -> bool:

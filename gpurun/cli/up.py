@@ -19,6 +19,7 @@ from gpurun.cli.talk import (
     now,
     print_json,
     say,
+    settings_for_ending,
     tell,
 )
 
@@ -250,9 +251,11 @@ def _leave_unless_killed(run_id: str, follower: Follower) -> None:
     if sys.stdin.readline().strip().lower() != "kill":
         raise Interrupted(_goes_on(document))
     from gpurun import engine
-    from gpurun import settings as configuration
 
-    say(engine.kill(run_id, collect=True, settings=configuration.load()).said)
+    killing = engine.kill([run_id], collect=True, settings=settings_for_ending())[run_id]
+    if killing.trouble is not None:
+        raise killing.trouble
+    say(killing.said)
 
 
 def _goes_on(document: dict[str, Any]) -> str:

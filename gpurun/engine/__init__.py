@@ -1,16 +1,8 @@
 """The engine: one run, from its offer to the proof that it is gone."""
 
 from gpurun.engine.again import again
-from gpurun.engine.control import (
-    Killing,
-    begin,
-    extend,
-    extension,
-    kill,
-    kill_everything_in_blackbox,
-    pull,
-    resume,
-)
+from gpurun.engine.control import begin, extend, extension, pull, resume
+from gpurun.engine.killing import Killing, kill
 from gpurun.engine.orphans import Survey, end_orphan, orphans
 from gpurun.engine.plan import Plan, plan, plan_among
 from gpurun.engine.survey import Finding, doctor, doctor_of_box
@@ -29,7 +21,6 @@ __all__ = [
     "extend",
     "extension",
     "kill",
-    "kill_everything_in_blackbox",
     "orphans",
     "plan",
     "plan_among",

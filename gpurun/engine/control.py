@@ -1,43 +1,28 @@
-"""What the command line does to runs: begin, resume, kill, extend, pull."""
+"""What the command line does to runs: begin, resume, extend, pull."""
 
-import contextlib
 import json
-import os
 import shutil
-import signal
 import subprocess
-from dataclasses import dataclass
-from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 
 from gpurun import bundle, keeper, snapshot, spawn
-from gpurun.blackbox import BlackBox
-from gpurun.clock import Clock, SystemClock
 from gpurun.engine import boxfiles, extending
 from gpurun.engine.box import Box
-from gpurun.engine.context import Context, open_context
 from gpurun.engine.extending import Extension
 from gpurun.engine.guarding import others
 from gpurun.engine.live import FINISHED, live_box
 from gpurun.engine.plan import Plan
-from gpurun.errors import GpurunError, PhaseFailed, ProviderError, StillBilling, UsageError
+from gpurun.errors import PhaseFailed, UsageError
 from gpurun.glance import agreed_clock
-from gpurun.keeper.charges import Charge, from_blackbox
 from gpurun.keeper.client import hand_key, require_one_account
 from gpurun.locks import holder
-from gpurun.model import AttemptState, Ending, Run, RunState
+from gpurun.model import Run, RunState
 from gpurun.places import Places
-from gpurun.reaper import pursue
 from gpurun.settings import Settings
-from gpurun.signals import TOLD
-from gpurun.store import Journal, StoreError
+from gpurun.store import Journal
 from gpurun.store.owner import random_id
-from gpurun.timers import entry_of, evidence_of
 from gpurun.trust import may_buy, require_trust
-from gpurun.wiring import provisioner
-
-AGAIN_S = 2.0
 
 
 def begin(plan: Plan, settings: Settings) -> str:
@@ -103,41 +88,6 @@ def resume(run_id: str, settings: Settings) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Killing:
-    """What `kill` has done so far."""
-
-    said: str
-    proven: bool  # gone already; else driver and keeper go on, and the journal tells
-
-
-def kill(run_id: str, *, collect: bool, settings: Settings) -> Killing:
-    """End a run.  Works without a journal, from the black box."""
-    places, clock = Places(settings.state_dir), agreed_clock(settings.state_dir)
-    try:
-        try:
-            said = _kill_by_journal(run_id, collect, places, settings, clock)
-        except StoreError as error:
-            if not places.free_reserve(str(error)):
-                raise
-            said = _kill_by_journal(run_id, collect, places, settings, clock)
-        return Killing(said, False)
-    except (StoreError, UsageError):  # unusable, or restored from before this run
-        charges = [c for c in _blackbox_charges(places) if f"-{run_id}-" in c.label]
-        if not charges:
-            raise
-        said = _kill_by_blackbox(charges, settings, clock)
-        return Killing(
-            f"{said}. Nothing was fetched: the journal says neither what nor where", True
-        )
-
-
-def kill_everything_in_blackbox(settings: Settings) -> str:
-    """`kill --all` when the journal cannot be read."""
-    charges = _blackbox_charges(Places(settings.state_dir))
-    return _kill_by_blackbox(charges, settings, SystemClock())
-
-
 def extension(
     run_id: str, seconds: float, settings: Settings, max_usd: Decimal | None = None
 ) -> Extension:
@@ -199,75 +149,3 @@ def _git_state(folder: Path) -> dict[str, object]:
     if shutil.which("git") is None or (commit := git("rev-parse", "HEAD")) is None:
         return {}
     return {"commit": commit, "dirty": bool(git("status", "--porcelain"))}
-
-
-def _kill_by_journal(
-    run_id: str, collect: bool, places: Places, settings: Settings, clock: Clock
-) -> str:
-    ctx = open_context(run_id, places, settings, clock)
-    run, attempts = ctx.run, ctx.journal.attempts.of_run(run_id)
-    if run.state in FINISHED and not any(attempt.state.may_bill for attempt in attempts):
-        return f"run {run_id} is already {run.state}: its box is gone, nothing to do"
-    grace_s = ctx.budget.grace_s if collect else 0.0
-    timers = ctx.journal.endings.end_run(run_id, Ending.KILL, "gpurun kill", grace_s)
-    if not collect:
-        timers = ctx.journal.endings.hurry(run_id)
-    for timer in timers:
-        with contextlib.suppress(OSError):
-            entry = entry_of(ctx.journal.attempts.get(timer.label), timer, "deleting")
-            ctx.blackbox.append(entry)
-    if pid := holder(places.run_lock(run_id)):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, TOLD)
-            os.kill(pid, signal.SIGCONT)
-    if not collect:
-        _destroy_now(ctx)
-    keeper.summon(places)
-    warning = f"Warning: {trouble}. " if (trouble := ctx.journal.owner.trouble()) else ""
-    return f"{warning}run {run_id} is being ended"
-
-
-def _destroy_now(ctx: Context) -> None:
-    """`--no-collect`: the first DELETE leaves from here; keeper and driver prove it."""
-    for attempt in ctx.journal.attempts.of_run(ctx.run.id):
-        if attempt.state in (AttemptState.MADE, AttemptState.SEEN, AttemptState.DELETING):
-            with contextlib.suppress(ProviderError):
-                pursue(evidence_of(attempt, ctx.clock), ctx.cloud, ctx.clock)
-
-
-def _blackbox_charges(places: Places) -> list[Charge]:
-    entries = BlackBox(places.blackbox, "", "").read()
-    return [charge for entry in entries.values() if (charge := from_blackbox(entry))]
-
-
-def _kill_by_blackbox(charges: list[Charge], settings: Settings, clock: Clock) -> str:
-    """DELETE and prove each, from this process alone."""
-    unproven = []
-    for charge in charges:
-        evidence, why = charge.evidence(clock), "not asked"
-        give_up = clock.now() + timedelta(seconds=60)
-        while clock.now() < give_up:
-            try:
-                cloud = provisioner(charge.provider, settings, clock)
-                evidence, verdict = pursue(evidence, cloud, clock)
-            except GpurunError as error:
-                why = str(error)
-            else:
-                why = verdict.why
-                if verdict.gone:
-                    _note_gone(settings, charge)
-                    break
-            clock.sleep(AGAIN_S)
-        else:
-            unproven.append(f"{charge.label}: {why}")
-    if unproven:
-        raise StillBilling(f"may still bill: {'; '.join(unproven)}. Run `gpurun kill --all` again.")
-    return f"by {Places(settings.state_dir).blackbox}: {len(charges)} boxes proven gone"
-
-
-def _note_gone(settings: Settings, charge: Charge) -> None:
-    box = BlackBox(Places(settings.state_dir).blackbox, "", "")
-    entry = box.read().get(charge.label)
-    if entry is not None:
-        with contextlib.suppress(OSError):
-            box.append(entry.with_state("gone"))

@@ -1,9 +1,9 @@
 """What the keeper must end, and when: from the journal, and from the black box without one."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
-from gpurun.blackbox import Entry
+from gpurun.blackbox import KILLING, Entry
 from gpurun.clock import Clock
 from gpurun.keeper.lagging import Laggard, brought_forward
 from gpurun.model import Attempt, AttemptState, Timer
@@ -25,6 +25,7 @@ class Charge:
     timer: Timer | None  # None: known from the black box alone
     attempt: Attempt | None
     laggard: Laggard | None = None  # the guard that brings the timer forward
+    killed: bool = False  # a person has said so: no clock is asked
 
     @property
     def is_ending(self) -> bool:
@@ -32,15 +33,19 @@ class Charge:
         return self.attempt is None or self.attempt.ending is not None
 
     def is_certain(self, clock: Clock) -> bool:
-        """Whether the boot clock holds it, whatever the time of day."""
-        return self.timer is not None and self.timer.boot_id == clock.boot_id
+        """Whether the boot clock holds it, or a person has ended it: whatever the time of day."""
+        return self.killed or (self.timer is not None and self.timer.boot_id == clock.boot_id)
 
     def fires(self, clock: Clock) -> bool:
+        if self.killed:
+            return True
         if self.timer is not None:
             return fires_in_s(self.timer, clock) <= 0
         return clock.now() >= self.fires_at
 
     def ends(self, clock: Clock) -> bool:
+        if self.killed:
+            return True
         if self.timer is not None:
             return ends_in_s(self.timer, clock) <= 0
         return clock.now() >= self.ends_at
@@ -80,6 +85,12 @@ def from_journal(attempt: Attempt, timer: Timer, late: Laggard | None = None) ->
     )
 
 
+def killed(charge: Charge, entry: Entry) -> Charge:
+    """It ends now: a person has said so, and the journal could not be told."""
+    ends_at = entry.ends_at
+    return replace(charge, timer=None, fires_at=entry.fires_at, ends_at=ends_at, killed=True)
+
+
 def from_blackbox(entry: Entry) -> Charge | None:
     """None of a label that is settled, or was never sent."""
     if entry.settled or entry.state == AttemptState.INTENT:
@@ -94,4 +105,5 @@ def from_blackbox(entry: Entry) -> Charge | None:
         ends_at=entry.ends_at,
         timer=None,
         attempt=None,
+        killed=entry.state == KILLING,
     )

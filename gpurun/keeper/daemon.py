@@ -9,18 +9,19 @@ from collections.abc import Callable
 from functools import partial
 
 from gpurun import __version__
-from gpurun.blackbox import BlackBox, Entry
+from gpurun.blackbox import KILLING, BlackBox, Entry
 from gpurun.clock import Clock
 from gpurun.engine.late import late_collect_s
 from gpurun.keeper.ahead import AheadOfJournal
 from gpurun.keeper.changes import Changes
-from gpurun.keeper.charges import Charge, from_blackbox, from_journal
+from gpurun.keeper.charges import Charge, from_blackbox, from_journal, killed
 from gpurun.keeper.drivers import Drivers
 from gpurun.keeper.due import Due
 from gpurun.keeper.facts import STILL_BILLING_AFTER_S, Facts
 from gpurun.keeper.hostkeys import HostKeys
 from gpurun.keeper.lagging import Laggards
 from gpurun.keeper.lists import WATCHED_S, Lists
+from gpurun.keeper.merge import Kills
 from gpurun.keeper.notices import Notices
 from gpurun.keeper.obligations import Obligations
 from gpurun.keeper.rounds import Rounds
@@ -78,6 +79,7 @@ class Keeper:
         self._ahead = AheadOfJournal(cloud_of, clock, journal, blackbox)
         self._laggards = Laggards(self._obligations.words_of, journal, clock)
         self._watches = Watches(places, settings, clock, journal, blackbox, cloud_of, self._drivers)
+        self._kills = Kills(journal, blackbox)
         self._hostkeys = HostKeys(places, clock, journal)
         self._notices = Notices(places, settings, clock, journal)
         self._changes = Changes(places.database)
@@ -91,6 +93,7 @@ class Keeper:
         try:
             if self._nothing_new():
                 return
+            self._facts.note(self._kills.step)
             charges = self._charges()
             look_at_runs = self._is_time_for_runs()
             if look_at_runs:
@@ -143,6 +146,8 @@ class Keeper:
             log.error("the journal cannot be read (%s); going by %s", error, self._places.blackbox)
             entries = self._entries()
         for label, entry in entries.items():
+            if label in known and entry.state == KILLING:
+                known[label] = killed(known[label], entry)
             if label not in known and label not in settled and (found := from_blackbox(entry)):
                 known[label] = found
         return list(known.values())

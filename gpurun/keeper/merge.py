@@ -1,11 +1,12 @@
-"""At the keeper's start: a black box that knows more than the database (protocol W5)."""
+"""A black box that knows more than the database: of a restored one (protocol W5), of a full one."""
 
 import logging
 
 from gpurun.blackbox import BlackBox
 from gpurun.clock import Clock
-from gpurun.model import AttemptState, Timer
+from gpurun.model import AttemptState, Ending, Timer
 from gpurun.store import Journal, StoreError
+from gpurun.store.endings import KILL
 
 log = logging.getLogger("gpurun.keeper")
 
@@ -24,6 +25,7 @@ def merge_blackbox(journal: Journal, blackbox: BlackBox, clock: Clock) -> None:
         if not entry.settled and entry.state != AttemptState.INTENT
     }
     try:
+        Kills(journal, blackbox).step()
         known = journal.attempts.find(list(entries))
         for label, entry in entries.items():
             if label not in known:
@@ -39,3 +41,21 @@ def merge_blackbox(journal: Journal, blackbox: BlackBox, clock: Clock) -> None:
                 journal.timers.import_timer(timer)
     except StoreError as error:
         log.error("%s", error)
+
+
+class Kills:
+    """What a person has ended while the journal could not be told: written once it can be."""
+
+    def __init__(self, journal: Journal, blackbox: BlackBox) -> None:
+        self._journal = journal
+        self._blackbox = blackbox
+        self._written: frozenset[str] = frozenset()
+
+    def step(self) -> None:
+        labels = self._blackbox.killed() - self._written
+        if not labels:
+            return
+        for attempt in self._journal.attempts.find(sorted(labels)).values():
+            if attempt.ending is None:
+                self._journal.endings.end_run(attempt.run_id, Ending.KILL, KILL, grace_s=0.0)
+        self._written |= labels

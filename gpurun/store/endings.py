@@ -5,15 +5,19 @@ from datetime import timedelta
 
 from sqlmodel import Session, col, select
 
+from gpurun.blackbox import killed_labels
 from gpurun.clock import Clock
 from gpurun.errors import UsageError
 from gpurun.model import SETTLED, Ending, RunState, Timer, TimerState
+from gpurun.places import Places
 from gpurun.store.database import Database
 from gpurun.store.prices import PRICE
 from gpurun.store.rows import timer_of
 from gpurun.store.tables import EventRow, InstanceRow, RunRow, TimerRow
 from gpurun.store.timers import add_timer, in_force
 from gpurun.timers import ends_in_s, fires_in_s, timer_for
+
+KILL = "gpurun kill"  # the reason for it
 
 
 class Endings:
@@ -67,6 +71,8 @@ class Endings:
             raise UsageError(f"no run {run_id}; `gpurun status --all` lists them")
         if run.exit_code is not None and run.state == RunState.ACTIVE:  # failed, and was kept
             ending, reason = Ending.FAILED, run.reason
+        elif run.ending is None and self._was_killed(run_id):
+            ending, reason = Ending.KILL, KILL
         if run.ending is None:
             run.ending, run.reason = ending.value, reason
             session.add(run)
@@ -82,6 +88,14 @@ class Endings:
             for row in rows
             if (timer := self._end(session, row, ending, grace_s, late_collect_s))
         ]
+
+    def _was_killed(self, run_id: str) -> bool:
+        """By a person, while the journal could not be told: the black box has a note of it."""
+        try:
+            labels = killed_labels(Places(self._database.path.parent).blackbox)
+        except OSError:
+            return False
+        return any(f"-{run_id}-" in label for label in labels)
 
     def end_attempt(self, label: str, ending: Ending, reason: str) -> list[Timer]:
         """End one misfit box at once; its run goes on with the next offer."""
