@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
@@ -223,16 +223,22 @@ class Home:
         for each in (parent, pid) if b"gpurun.keeper" in said else (pid,):
             with suppress(ProcessLookupError):
                 os.kill(each, signal.SIGKILL)
-        self.until(lambda: keeper.running(self.places) is None, 10)
+        self.until(lambda: keeper.running(self.places) != pid, 10)
+
+    def kill_keeper_and_drivers(self) -> None:
+        """None has the time to start another again."""
+        locks = (self.places.root / "runs").glob("*.lock")
+        drivers = [pid for lock in locks if (pid := holder(lock))]
+        _send(signal.SIGSTOP, drivers)
+        try:
+            self.kill_keeper()
+        finally:
+            _send(signal.SIGKILL, drivers)
 
     def close(self) -> None:
         """End what this home started: keeper, drivers, boxes, fuses; by pid."""
         with suppress(AssertionError):
-            self.kill_keeper()
-        for lock in (self.places.root / "runs").glob("*.lock"):
-            if pid := holder(lock):
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+            self.kill_keeper_and_drivers()
         cloud = Local(self.places.root, Decimal(0), SystemClock())
         if self.places.boxes.exists():
             for box in cloud.instances():
@@ -249,3 +255,9 @@ class Home:
             return [run.id for run in journal.runs.unfinished()]
         finally:
             journal.close()
+
+
+def _send(number: signal.Signals, pids: Sequence[int]) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)

@@ -56,8 +56,7 @@ def test_the_keeper_takes_over_from_a_killed_driver(home: Home, phase: str) -> N
 def test_resume_goes_on_where_the_driver_was_killed(home: Home) -> None:
     run = home.up(home.recipe(build=PAUSE))
     home.until_phase(run, "data")
-    home.kill_keeper()
-    kill_driver(home, run)
+    home.kill_keeper_and_drivers()
     done = home.run("resume", run)
     assert done.returncode == 0, done.stderr
     home.until_finished(run)
@@ -68,8 +67,7 @@ def test_the_timer_holds_when_driver_and_keeper_are_killed(home: Home) -> None:
     run = home.up(home.recipe(train=WAITS, run_minutes=0.1, grace_minutes=0.05))
     home.until_phase(run, "train")
     home.until(lambda: bool(home.box_processes()))
-    home.kill_keeper()
-    kill_driver(home, run)
+    home.kill_keeper_and_drivers()
     home.run("status")  # any command revives the keeper
     home.until(lambda: keeper.running(home.places) is not None, 20)
     home.until_finished(run)

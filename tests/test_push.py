@@ -1,14 +1,11 @@
 """Results that a box pushes by itself, to another machine or a store, with nobody of ours alive."""
 
-import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from gpurun import fuse, keeper, push
-from gpurun.locks import holder
 from tests.boxes import Box, Shape, box
 from tests.homes import Home
 
@@ -63,10 +60,7 @@ def test_the_fuse_pushes_what_is_there_before_it_ends_the_box(home: Home, store:
     run = home.up(recipe)
     home.until_phase(run, "train")
     home.until(lambda: bool(list(home.places.boxes.glob("*/root/out/result.txt"))))
-    driver = holder(home.places.run_lock(run))
-    assert driver is not None
-    home.kill_keeper()
-    os.kill(driver, signal.SIGKILL)
+    home.kill_keeper_and_drivers()
     within_s = fuse.TERM_DELAY_S + push.LAST_WORDS_S + 60
     home.until(lambda: (kept(store, run) / "out/result.txt").exists(), within_s)
     assert keeper.running(home.places) is None

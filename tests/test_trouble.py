@@ -143,10 +143,14 @@ def test_an_older_copy_of_the_journal_ends_what_it_has_forgotten(home: Home) -> 
     run = home.up(home.recipe(name="later", train=WAITS))
     home.until_phase(run, "train")
     home.until(lambda: bool(home.box_processes()))
+    driver = holder(home.places.run_lock(run))
+    assert driver is not None
+    os.kill(driver, signal.SIGSTOP)  # it would start a keeper, which finds half a journal
     home.kill_keeper()
     for path in home.places.root.glob("gpurun.db*"):
         path.unlink()
     shutil.copy(old, home.places.database)
+    os.kill(driver, signal.SIGCONT)
     refused = home.run("up", home.recipe(name="other"), "--yes")
     assert refused.returncode == 2
     assert "keeper adopt" in refused.stderr
@@ -175,10 +179,7 @@ def test_a_journal_of_another_machine_ends_nothing_by_itself(home: Home, running
 
 def test_a_run_of_another_machine_is_not_resumed(home: Home, running: str) -> None:
     """Its own driver may live there: two would act on one box."""
-    driver = holder(home.places.run_lock(running))
-    assert driver is not None
-    home.kill_keeper()
-    os.kill(driver, signal.SIGKILL)
+    home.kill_keeper_and_drivers()
     home.until(lambda: holder(home.places.run_lock(running)) is None, 10)
     with sqlite3.connect(home.places.database) as raw:
         raw.execute("UPDATE owner SET machine = 'elsewhere'")

@@ -12,14 +12,14 @@ from pathlib import Path
 from gpurun import snapshot
 from gpurun.avoid import Avoided
 from gpurun.clock import Clock
-from gpurun.engine import arm, guarding, kept, training
+from gpurun.engine import arm, guarding, kept, tending, training
 from gpurun.engine.boot import boot
 from gpurun.engine.box import Box
 from gpurun.engine.context import Context, open_context
 from gpurun.engine.ending import collect, destroy, end_all
 from gpurun.engine.rent import offers_left, rent
 from gpurun.engine.seen import look_at, resolve
-from gpurun.engine.training import Tending
+from gpurun.engine.training import Looks
 from gpurun.errors import GpurunError, NoCapacity, PhaseFailed, ProviderError, UsageError
 from gpurun.locks import Taken, hold
 from gpurun.model import Attempt, AttemptState, Ending
@@ -54,8 +54,13 @@ class Driver:
             "a", buffering=1, encoding="utf-8", errors="replace"
         )
         self._train_log = self._dir / "train.log"
+        self._keeper = tending.keeper_tended(ctx.places, ctx.clock, self._say)
 
     def go(self) -> None:
+        with self._keeper:
+            self._go()
+
+    def _go(self) -> None:
         try:
             if self._ctx.run.ending is None:
                 self._drive_or_keep()
@@ -89,26 +94,26 @@ class Driver:
                     raise
         attempt = ctx.attempt()
         assert attempt is not None
-        tending = self._tending(attempt, Box(ctx, attempt, self._say), kept.PHASE)
-        kept.hold(ctx, attempt, tending)
+        with tending.fuse_tended(ctx, attempt, self._say):
+            if not kept.is_kept(ctx.run) and self._launched():
+                with suppress(GpurunError):  # it is fetched again before the box goes
+                    collect(ctx, Box(ctx, attempt, self._say), self._say)
+            kept.hold(ctx, attempt, Looks(ctx, attempt, kept.PHASE))
 
     def _keep(self, error: GpurunError) -> bool:
         ctx, attempt = self._ctx, self._ctx.attempt()
         if attempt is None or not ctx.journal.runs.began(ctx.run.id, "ship"):
             return False
         box = Box(ctx, attempt, self._say)
-        if not kept.begin(ctx, attempt, box, str(error), self._code(error), self._say):
-            return False
-        if self._launched():
-            with suppress(GpurunError):  # it is fetched again before the box goes
-                collect(ctx, box, self._say)
-        return True
+        return kept.begin(ctx, attempt, box, str(error), self._code(error), self._say)
 
     def _drive(self) -> None:
         while True:
             attempt = self._attempt()
+            self._fuse = tending.fuse_tended(self._ctx, attempt, self._say)
             try:
-                self._work(attempt)
+                with self._fuse:
+                    self._work(attempt)
             except PhaseFailed as error:
                 if not self._next_offer(attempt, error):
                     raise
@@ -129,7 +134,8 @@ class Driver:
         if not self._may_rent:
             raise ProviderError("nothing is rented, and a takeover never rents; run `up` again")
         self._show("rent")
-        made = rent(ctx, self._say)
+        with self._keeper.paused():
+            made = rent(ctx, self._say)
         return self._resolved(made) if made.state is AttemptState.UNCLEAR else made
 
     def _resolved(self, attempt: Attempt) -> Attempt:
@@ -185,7 +191,7 @@ class Driver:
             self._phases(attempt, box)
         elif not ctx.task_result():
             self._task(attempt, box)
-        training.hold(ctx, box.line, self._tending(attempt, box))
+        training.hold(ctx, box.line, Looks(ctx, attempt))
 
     def _phases(self, attempt: Attempt, box: Box) -> None:
         ctx = self._ctx
@@ -237,11 +243,13 @@ class Driver:
         match phase:
             case "boot":
                 boot(ctx, attempt, lambda: box.line)
-                guarding.first_contact(ctx, attempt, box.shell, self._say)
+                with self._fuse.paused():
+                    guarding.first_contact(ctx, attempt, box.shell, self._say)
             case "accept":
                 box.accept()
             case "arm":
-                arm.arm_run(ctx, attempt, guarding.others(ctx, attempt, box.shell))
+                with self._fuse.paused():  # it may be about to hand out an older timer
+                    arm.arm_run(ctx, attempt, guarding.others(ctx, attempt, box.shell))
             case "train":
                 return self._train(attempt, box)
             case "collect":
@@ -253,12 +261,8 @@ class Driver:
     def _train(self, attempt: Attempt, box: Box) -> str:
         if self._ctx.recipe.train is None:
             return "the box is ready"
-        tending = self._tending(attempt, box)
-        return training.train(self._ctx, box, tending, self._train_log, self._say)
-
-    def _tending(self, attempt: Attempt, box: Box, phase: str = "train") -> Tending:
-        fuse = guarding.others(self._ctx, attempt, box.shell).fuse
-        return Tending(self._ctx, attempt, fuse, phase)
+        looks = Looks(self._ctx, attempt)
+        return training.train(self._ctx, box, looks, self._train_log, self._say)
 
     def _fail(self, error: str, exit_code: int) -> None:
         ctx = self._fresh()

@@ -7,7 +7,7 @@ from gpurun.engine import guarding
 from gpurun.engine.box import Box
 from gpurun.engine.context import Context
 from gpurun.engine.guarding import last_words
-from gpurun.engine.training import Tending
+from gpurun.engine.training import Looks
 from gpurun.errors import GpurunError
 from gpurun.model import Attempt, AttemptState, Run
 from gpurun.store import StoreError
@@ -61,12 +61,12 @@ def begin(
     return True
 
 
-def hold(ctx: Context, attempt: Attempt, tending: Tending) -> None:
+def hold(ctx: Context, attempt: Attempt, looks: Looks) -> None:
     """Until the run is ending: by its timer, or by `gpurun kill`.  Never returns by itself."""
     try:
         while True:
             with suppress(StoreError):
-                tending()
+                looks()
             ctx.clock.sleep(TICK_S)
     finally:
         ctx.fact(lambda: ctx.journal.ledger.book(attempt.label, PHASE))
