@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from remote.overrides import ConfigError
+from remote.ranges import refuse_what_is_outside
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 LOSS_TYPES = ("stablemax_cross_entropy", "softmax_cross_entropy")
@@ -53,7 +54,6 @@ class TRMConfig:
         return each * (self.H_cycles - 1), each
 
     def settle(self) -> None:
-        _at_least_one(self, "halt_max_steps", "H_cycles", "L_cycles", "L_layers")
         _settle(self)
 
 
@@ -102,7 +102,6 @@ class URMConfig:
         return each * (self.H_cycles - 1), each
 
     def settle(self) -> None:
-        _at_least_one(self, "loops", "H_cycles", "L_cycles", "num_layers")
         _settle(self)
 
 
@@ -112,13 +111,9 @@ ARCHES = {"trm": TRMConfig, "urm": URMConfig}
 
 def _settle(arch: Arch) -> None:
     """Derive what was left open; refuse shapes that cannot be."""
-    _at_least_one(arch, "hidden_size", "num_heads")
-    if arch.expansion <= 0:
-        raise ConfigError("arch.expansion must be more than 0")
+    refuse_what_is_outside(arch, "arch.")
     if arch.puzzle_emb_ndim is None:
         arch.puzzle_emb_ndim = arch.hidden_size
-    if arch.puzzle_emb_ndim < 0 or arch.puzzle_emb_len < 0:
-        raise ConfigError("arch.puzzle_emb_ndim and arch.puzzle_emb_len must not be negative")
     if arch.puzzle_emb_ndim and not arch.puzzle_emb_len:
         arch.puzzle_emb_len = -(-arch.puzzle_emb_ndim // arch.hidden_size)
     if not arch.puzzle_emb_ndim and arch.puzzle_emb_len:
@@ -142,12 +137,6 @@ def _settle(arch: Arch) -> None:
     _one_of("arch.pos_encodings", arch.pos_encodings, POSITIONS)
     _one_of("arch.forward_dtype", arch.forward_dtype, DTYPES)
     _one_of("arch.loss.loss_type", arch.loss.loss_type, LOSS_TYPES)
-
-
-def _at_least_one(arch: Arch, *names: str) -> None:
-    for name in names:
-        if getattr(arch, name) < 1:
-            raise ConfigError(f"arch.{name} must be at least 1")
 
 
 def _one_of(key: str, value: str, allowed: tuple[str, ...]) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from remote.arch import ARCHES, Arch
 from remote.overrides import ConfigError, apply, keys, parse_value, parse_word
+from remote.ranges import refuse_what_is_outside
 
 log = logging.getLogger(__name__)
 
@@ -92,19 +93,9 @@ class PretrainConfig:
 
     def settle(self) -> None:
         """Derive what was left open; refuse what cannot be."""
-        for name in ("global_batch_size", "epochs"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be at least 1")
-        for name in ("eval_interval", "max_steps", "log_interval", "checkpoint_every_n_steps"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be at least 1, or null")
+        refuse_what_is_outside(self)
         if not self.data_paths:
             raise ConfigError("data_paths must name a dataset, or several: data_paths=[data/arc]")
-        for name in ("keep_last", "keep_best", "checkpoint_minutes", "hang_minutes"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"{name} must not be negative")
-        if self.seed < 0:
-            raise ConfigError("seed must not be negative")
         self.arch.settle()
         if self.freeze_weights and not self.arch.puzzle_emb_ndim:
             raise ConfigError("freeze_weights=True without a puzzle embedding trains nothing")

@@ -1,10 +1,13 @@
+import typing
 from pathlib import Path
 
 import pytest
 
+from remote.arch import ARCHES
 from remote.config import load_config
-from remote.overrides import ConfigError, parse_value
+from remote.overrides import ConfigError, keys, parse_value
 from remote.pretrain import main as pretrain
+from remote.ranges import RANGES
 
 
 @pytest.mark.parametrize(
@@ -78,7 +81,22 @@ def test_defaults_are_upstreams() -> None:
         ("arch.num_heads=7", "must be a multiple"),
         ("arch.puzzle_emb_ndim=0", "needs arch.puzzle_emb_len=0"),
         ("arch.forward_dtype=int8", "expected one of"),
-        ("global_batch_size=0", "at least 1"),
+        ("global_batch_size=0", "global_batch_size=0: expected a number that is from 1 to"),
+        ("global_batch_size=1e12", "from 1 to 1e+06"),
+        ("eval_interval=0", "eval_interval=0: expected a number that is at least 1"),
+        ("max_steps=-1", "at least 1"),
+        ("lr=-1e-4", "lr=-0.0001: expected a number that is at least 0"),
+        ("lr=nan", "lr=nan"),
+        ("lr=inf", "lr=inf"),
+        ("puzzle_emb_lr=-1", "at least 0"),
+        ("ema_rate=1.5", "ema_rate=1.5: expected a number that is from 0 to 1"),
+        ("beta2=1", "beta2=1"),
+        ("keep_last=-1", "at least 0"),
+        ("arch.hidden_size=1000000000", "from 1 to 65536"),
+        ("arch.L_cycles=0", "arch.L_cycles=0: expected a number that is from 1 to 1000"),
+        ("arch.expansion=0", "arch.expansion=0"),
+        ("arch.halt_exploration_prob=2", "from 0 to 1"),
+        ("arch.puzzle_emb_ndim=-5", "arch.puzzle_emb_ndim=-5"),
         ("data_paths=[]", "must name a dataset, or several"),
     ],
 )
@@ -87,6 +105,20 @@ def test_a_wrong_setting_ends_with_2_and_says_what_is_right(
 ) -> None:
     assert pretrain(["--check", word]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_every_number_has_a_range_and_every_range_a_number() -> None:
+    numbers = set()
+    for arch in ARCHES:
+        config = load_config([f"arch={arch}"])
+        for key in keys(config):
+            owner = config.arch if key.startswith("arch.") else config
+            if key.startswith("arch.loss."):
+                continue
+            hint = str(typing.get_type_hints(type(owner))[key.removeprefix("arch.")])
+            if "int" in hint or "float" in hint:
+                numbers.add(key)
+    assert numbers == set(RANGES)
 
 
 def test_without_data_paths_the_only_dataset_here_is_taken_and_said(

@@ -134,9 +134,28 @@ def len_of_first_iteration(data: Path) -> int:
     return len(TrainingIteration(split, batch_size=4, epochs=1, seed=0, number=1))
 
 
+def test_epochs_need_not_be_a_multiple_of_the_interval(
+    small_set: Path, tmp_path: Path, capsys
+) -> None:
+    """Two epochs, an evaluation, one more epoch, an evaluation; as was said before."""
+    run = tmp_path / "run"
+    rhythm = ("epochs=3", "eval_interval=2", "keep_last=0")
+    assert pretrain(["--check", *words(small_set, run, *rhythm)]) == 0
+    said = capsys.readouterr().out
+    train(small_set, run, *rhythm)
+    total = metrics(run, "step")[-1]["step"]
+    assert f"total steps: {total} in 2 iteration(s)" in said
+    assert "evaluations: 2 of" in said
+    first, last = (line["step"] for line in metrics(run, "eval"))
+    assert last == total
+    assert 0 < last - first < first
+
+
 @pytest.mark.parametrize(
     ("word", "message"),
     [
+        ("eval_interval=0", "eval_interval=0: expected a number that is at least 1"),
+        ("arch.num_heads=3", "must be a multiple of arch.num_heads=3"),
         ("global_batch_size=768", "this trains no step"),
         ("load_checkpoint=latest", "no checkpoint in"),
         ("evaluators=[{name: arc@ACR}]", "no evaluator arc@ACR"),
