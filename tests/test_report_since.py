@@ -22,6 +22,7 @@ from gpurun.errors import UsageError
 from gpurun.glance import money
 from gpurun.glance.reader import Reader
 from gpurun.glance.rows import gather
+from gpurun.glance.since import PHASES
 from gpurun.model import Ending, RunState
 from gpurun.phases import ORDER
 from gpurun.places import Places
@@ -78,10 +79,8 @@ def test_runs_are_summed_by_recipe_provider_and_gpu(
     document = since(tmp_path, clock)
     shown = (document["runs"], document["hours"], document["usd"], document["wasted_usd"])
     assert shown == (2, 0.42, "2.00", "0.10")
-    assert document["phases"] == [
-        {"name": "boot", "usd": "0.10"},
-        {"name": "train", "usd": "1.90"},
-    ]
+    phases = [(each["name"], each["usd"], each["wasted_usd"]) for each in document["phases"]]
+    assert phases == [("boot", "0.10", "0.10"), ("train", "1.90", "0.00")]
     for by, names in (
         ("recipe", ["smoke", "urm"]),
         ("provider", ["prime", "vast"]),
@@ -144,10 +143,10 @@ def test_a_run_that_never_had_a_box_counts_and_costs_nothing(
     document = since(tmp_path, clock)
     assert (document["runs"], document["usd"], document["wasted_share"]) == (1, "0.00", None)
     assert document["by_gpu"][0]["name"] is None
-    assert "1 run since" in show.since_text(document, LOOK)
+    assert "1 run that lived since" in show.since_text(document, LOOK)
 
 
-def test_runs_that_began_before_are_left_out(
+def test_runs_that_were_over_before_are_left_out(
     tmp_path: Path, clock: FakeClock, story: Story
 ) -> None:
     story.rented()
@@ -158,7 +157,20 @@ def test_runs_that_began_before_are_left_out(
     clock.advance(2 * 86400)
     document = since(tmp_path, clock, days=1)
     assert (document["runs"], document["by_recipe"]) == (0, [])
-    assert "no run began since" in show.since_text(document, LOOK)
+    assert "no run has lived since" in show.since_text(document, LOOK)
+
+
+@pytest.mark.parametrize("over", [True, False])
+def test_a_run_that_began_before_and_lived_on_counts_with_all_that_it_has_cost(
+    tmp_path: Path, clock: FakeClock, story: Story, over: bool
+) -> None:
+    story.rented(minutes=9000)
+    lived(story, clock, train=3 * 86400)
+    if over:
+        story.gone()
+    clock.advance(3600)
+    document = since(tmp_path, clock, days=1)
+    assert (document["runs"], document["usd"]) == (1, "259.20" if over else "262.80")
 
 
 def test_without_a_journal_nothing_was_spent(tmp_path: Path, clock: FakeClock) -> None:
@@ -172,6 +184,22 @@ LIFE = st.tuples(
     st.sampled_from([None, Ending.DONE, Ending.FAILED]),
     st.none() | st.decimals(0, 50, places=4),
 )
+
+
+WHOLE = st.dictionaries(st.sampled_from("abcdefgh"), st.decimals(0, 9, places=4), min_size=1)
+
+
+@given(WHOLE, st.lists(st.decimals(0, 1, places=3), min_size=8, max_size=8))
+def test_no_part_is_more_than_its_whole_when_both_are_rounded(
+    whole: dict[str, Decimal], shares: list[Decimal]
+) -> None:
+    part = {name: usd * share for (name, usd), share in zip(whole.items(), shares, strict=False)}
+    usd = money.cents(sum(whole.values(), Decimal(0)))
+    total = min(usd, money.nearest(sum(part.values(), Decimal(0))))
+    in_cents = money.in_cents(whole, usd)
+    found = money.part_in_cents(part, in_cents, total)
+    assert sum(found.values()) == total
+    assert all(0 <= found[name] <= in_cents[name] for name in whole)
 
 
 @settings(max_examples=20, deadline=None)
@@ -199,8 +227,12 @@ def test_every_grouping_sums_to_the_cent(
             assert sum(Decimal(group[key]) for group in groups) == Decimal(document[key])
     groups = [document, *document["by_recipe"], *document["by_provider"], *document["by_gpu"]]
     for group in groups:
-        phases_usd = sum(Decimal(phase["usd"]) for phase in group["phases"])
-        assert phases_usd == Decimal(group["usd"])
+        for key in ("usd", "wasted_usd"):
+            assert sum(Decimal(each[key]) for each in group["phases"]) == Decimal(group[key])
+        for phase in group["phases"]:
+            kinds = [Decimal(phase[f"{kind}_usd"]) for kind in money.KINDS]
+            assert sum(kinds) == Decimal(phase["usd"])
+            assert Decimal(phase["wasted_usd"]) <= max(0, Decimal(phase["usd"]))
         assert group["wasted_share"] is None or 0 <= group["wasted_share"] <= 1
 
 
@@ -244,24 +276,31 @@ def test_the_text_and_the_csv_say_the_same(tmp_path: Path, clock: FakeClock, sto
         "RECIPE  RUNS  HOURS   COST  WASTED  SHARE",
         "smoke      1    0.3  $1.00   $0.10    10%",
     ]
-    rows = list(csv.DictReader(io.StringIO(show.since_csv(document))))
-    assert [row["by"] for row in rows] == ["all", "recipe", "provider", "gpu"]
-    for row in rows:
-        figures = (row["runs"], row["usd"], row["wasted_usd"], row["wasted_share"])
-        assert figures == ("1", "1.00", "0.10", "0.1")
-        assert (row["boot_usd"], row["train_usd"], row["other_usd"]) == ("0.10", "0.90", "0.00")
+    rows = csv_rows(show.since_csv(document))
+    assert [row["by"] for row in rows[::3]] == ["all", "recipe", "provider", "gpu"]
+    assert [row["phase"] for row in rows] == ["boot", "train", "total"] * 4
+    for boot, train, total in zip(rows[::3], rows[1::3], rows[2::3], strict=True):
+        assert (total["runs"], total["hours"]) == ("1", "0.2800")
+        assert [row["usd"] for row in (boot, train, total)] == ["0.10", "0.90", "1.00"]
+        assert [row["wasted_usd"] for row in (boot, train, total)] == ["0.10", "0.00", "0.10"]
+    assert (rows[5]["name"], rows[5]["recipe"]) == ("smoke", "smoke")
+    assert (rows[11]["name"], rows[11]["gpu"]) == ("4x H100", "4x H100")
 
 
-def test_every_phase_that_is_booked_has_a_column(
+def csv_rows(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_every_phase_that_is_booked_has_its_place(
     tmp_path: Path, clock: FakeClock, story: Story
 ) -> None:
     story.rented(minutes=60)
     names = [*ORDER, kept.PHASE]
     lived(story, clock, **dict.fromkeys(names, 36.0))
     story.gone()
-    row = next(csv.DictReader(io.StringIO(show.since_csv(since(tmp_path, clock)))))
-    assert Decimal(row["usd"]) > 0 == Decimal(row["other_usd"])
-    assert all(Decimal(row[f"{name}_usd"]) > 0 for name in names), row
+    assert set(names) <= set(PHASES)
+    usd = {row["phase"]: row["usd"] for row in csv_rows(show.since_csv(since(tmp_path, clock)))}
+    assert all(Decimal(usd[name]) > 0 for name in names), usd
 
 
 def test_no_name_becomes_a_formula_of_a_spreadsheet(
@@ -272,18 +311,50 @@ def test_no_name_becomes_a_formula_of_a_spreadsheet(
     assert "'=cmd()" in show.since_csv(since(tmp_path, clock))
 
 
-def test_the_csv_of_a_run_has_a_line_for_each_phase(
+@pytest.mark.parametrize("settled", [True, False])
+def test_the_csv_of_a_run_tells_what_was_reserved_accrued_settled_and_wasted(
+    tmp_path: Path, clock: FakeClock, story: Story, settled: bool
+) -> None:
+    """Below the same header as that of many."""
+    story.rented(minutes=60)
+    story.journal.ledger.hold(story.label, 100, Decimal("0.25"))
+    lived(story, clock, boot=100, train=900)
+    story.gone()
+    if settled:
+        story.journal.ledger.settle(story.label, Decimal("1.20"))
+    text = show.report_csv(glance.report_document(tmp_path, "run00001", clock.now()))
+    assert text.splitlines()[0] == show.since_csv(since(tmp_path, clock)).splitlines()[0]
+    rows = csv_rows(text)
+    assert {(row["by"], row["name"], row["recipe"], row["gpu"]) for row in rows} == {
+        ("run", "run00001", "smoke", "4x H100")
+    }
+    kinds = ("reserved_usd", "accrued_usd", "settled_usd", "usd", "wasted_usd")
+    found = {row["phase"]: tuple(row[kind] for kind in kinds) for row in rows}
+    if settled:
+        assert found["boot"] == ("0.00", "0.10", "0.00", "0.10", "0.10")
+        assert found["train"] == ("0.00", "0.90", "0.00", "0.90", "0.00")
+        assert found["settle"] == ("0.00", "0.00", "0.20", "0.20", "0.02")
+        assert found["total"] == ("0.00", "1.00", "0.20", "1.20", "0.12")
+    else:
+        assert found["tail"] == ("0.10", "0.00", "0.00", "0.10", "0.10")
+        assert found["traffic"] == ("0.25", "0.00", "0.00", "0.25", "0.00")
+        assert found["total"] == ("0.35", "1.00", "0.00", "1.35", "0.20")
+
+
+def test_the_total_of_a_run_that_goes_on_names_its_reservation(
     tmp_path: Path, clock: FakeClock, story: Story
 ) -> None:
     story.rented(minutes=60)
     lived(story, clock, boot=100, train=900)
-    document = glance.report_document(tmp_path, "run00001", clock.now())
-    rows = list(csv.DictReader(io.StringIO(show.report_csv(document))))
-    assert [(row["run"], row["gpu"], row["phase"], row["usd"]) for row in rows] == [
-        ("run00001", "H100", "rent", "0.00"),
-        ("run00001", "H100", "boot", "0.10"),
-        ("run00001", "H100", "train", "0.90"),
+    rows = csv_rows(show.report_csv(glance.report_document(tmp_path, "run00001", clock.now())))
+    assert [(row["phase"], row["reserved_usd"], row["usd"]) for row in rows] == [
+        ("rent", "0.00", "0.00"),
+        ("boot", "0.00", "0.10"),
+        ("train", "0.00", "0.90"),
+        ("total", "1.00", "1.00"),
     ]
+    total = csv_rows(show.since_csv(since(tmp_path, clock)))[2]
+    assert (total["phase"], total["reserved_usd"]) == ("total", "1.00")
 
 
 @pytest.mark.parametrize(
@@ -340,7 +411,7 @@ def test_the_command_prints_text_json_or_csv(
 ) -> None:
     story.rented().gone()
     monkeypatch.setenv("GPURUN_HOME", str(tmp_path))
-    forms = {"": "1 run since", "--json": '"by_recipe"', "--csv": "by,name,runs"}
+    forms = {"": "1 run that lived since", "--json": '"by_recipe"', "--csv": "by,name,recipe"}
     for form, says in forms.items():
         assert command(["report", "--since", "2026-01-01", *filter(None, [form])]) == 0
         assert says in capsys.readouterr().out

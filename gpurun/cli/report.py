@@ -1,4 +1,4 @@
-"""`report`: the bill of one run, or of all that began since some time."""
+"""`report`: the bill of one run, or of all that lived since some time."""
 
 import contextlib
 import sys
@@ -21,7 +21,7 @@ def report(
     since: Annotated[
         str | None,
         typer.Option(
-            metavar="TIME", help="Instead of one run, all that began since: 30d, 12h, 2026-11-01."
+            metavar="TIME", help="Instead of one run, all that lived since: 30d, 12h, 2026-11-01."
         ),
     ] = None,
     as_json: AsJson = False,
@@ -29,7 +29,7 @@ def report(
 ) -> None:
     """The bill by phase, what was wasted, timers and artifacts.
 
-    With --since: what all runs have cost, by recipe, provider and GPU.
+    With --since: what all runs that lived since then have cost, by recipe, provider and GPU.
     """
     from gpurun.errors import UsageError
 

@@ -166,7 +166,7 @@ def report_document(home: Path, run_id: str, now: datetime) -> Document:
 
 
 def since_document(home: Path, since: datetime, now: datetime) -> Document:
-    """What the runs that began since then have cost: by recipe, provider, GPU and phase."""
+    """What the runs that lived since then have cost: by recipe, provider, GPU and phase."""
     with _journal(home) as reader:
         return spending_since(reader, since, now)
 

@@ -23,21 +23,24 @@ def spending_of(reader: Reader, parts: Parts, now: datetime) -> dict[str, Any]:
         seconds[waste.TRAIN] -= idle_s
         seconds = _after(seconds, waste.TRAIN, waste.IDLE, idle_s)
     usd = dict.fromkeys(seconds, Decimal(0))
-    for box in boxes.values():
-        for name, amount in box.items():
-            usd[name] = usd.get(name, Decimal(0)) + amount
+    wasted: dict[str, Decimal] = {}
+    for label, box in boxes.items():
+        money.add(usd, box)
+        money.add(wasted, waste.wasted_in(parts, label, box))
     shares = money.in_cents(usd)
     total_usd = sum(shares.values(), Decimal(0))
+    in_all = waste.document(parts, boxes, total_usd)
+    of_it = money.part_in_cents(wasted, shares, Decimal(in_all["usd"]))
     return {
         "phases": [
             {
                 "name": name,
                 "seconds": round(seconds.get(name, 0.0), 1),
-                "usd": f"{shares[name]:.2f}",
+                **money.columns(name, shares[name], of_it[name]),
             }
             for name in usd
         ],
-        "wasted": waste.document(parts, boxes, total_usd),
+        "wasted": in_all,
     }
 
 
@@ -89,7 +92,7 @@ def _bill(parts: Parts, attempt: Row, unbooked_usd: Decimal) -> dict[str, Any]:
         "provider": attempt.get("provider"),
         "instance_id": attempt.get("instance_id"),
         "gone_at": iso(gone_at),
-        "reserved_usd": str(money.cents(of("reserve", "release"))),
+        "reserved_usd": str(money.cents(money.reserved_usd(parts, attempt["label"]))),
         "accrued_usd": str(money.cents(of("accrue") + unbooked_usd)),
         "tail_usd": str(money.cents(of("hold", phase="tail"))),
         "traffic_usd": str(money.cents(of("hold", phase="traffic"))),

@@ -18,6 +18,8 @@ from gpurun.model import AttemptState
 
 ZERO = Decimal(0)
 FIRST = "rent"  # has no row of its own: it lasts from the order to the first phase on the box
+KINDS = ("reserved", "accrued", "settled")
+KIND = {"tail": "reserved", "traffic": "reserved", "settle": "settled"}  # of other phases: accrued
 NEVER_BILLED = (AttemptState.INTENT, AttemptState.REFUSED, AttemptState.EXPIRED)
 
 
@@ -75,6 +77,11 @@ def of_kind(parts: Parts, label: str, kind: str, phase: str | None = None) -> De
     )
 
 
+def reserved_usd(parts: Parts, label: str) -> Decimal:
+    """What is held for what a box may still cost, until it is proven gone."""
+    return of_kind(parts, label, "reserve") + of_kind(parts, label, "release")
+
+
 def unbooked_usd(parts: Parts, now: datetime) -> dict[str, Decimal]:
     """By label: what has been billed since the last booking, up to now or the box's end."""
     return {
@@ -93,6 +100,11 @@ def usd_per_hour(parts: Parts) -> Decimal | None:
     return sum((dollars(row.get("usd_per_hour")) for row in billing), ZERO)
 
 
+def add(to: dict[str, Decimal], more: Mapping[str, Decimal]) -> None:
+    for name, usd in more.items():
+        to[name] = to.get(name, ZERO) + usd
+
+
 def in_cents(usd: Mapping[str, Decimal], total: Decimal | None = None) -> dict[str, Decimal]:
     """Whole cents for each, which sum to the total, or to the sum of all, rounded up."""
     exact = sum(usd.values(), ZERO)
@@ -101,6 +113,31 @@ def in_cents(usd: Mapping[str, Decimal], total: Decimal | None = None) -> dict[s
     dearest = max(usd, key=lambda name: usd[name])
     whole = cents(exact) if total is None else total
     return allocate_cents({**usd, dearest: usd[dearest] + whole - exact}, whole)
+
+
+def part_in_cents(
+    part: Mapping[str, Decimal], whole: Mapping[str, Decimal], total: Decimal
+) -> dict[str, Decimal]:
+    """Of each whole, given in cents, the part in cents: never more; they sum to the total."""
+    found = dict.fromkeys(whole, ZERO) | in_cents(part, total)
+    spare = ZERO
+    for name, usd in found.items():
+        over = max(ZERO, usd - max(ZERO, whole[name]))
+        found[name], spare = usd - over, spare + over
+    for name in sorted(found, key=lambda name: found[name] - whole[name]):
+        more = min(spare, max(ZERO, whole[name] - found[name]))
+        found[name], spare = found[name] + more, spare - more
+    return found
+
+
+def columns(phase: str, usd: Decimal, wasted_usd: Decimal) -> dict[str, str]:
+    """What a phase has cost, and of which kind that is: held for what may still be billed, accrued
+    by the clock, or the difference to what the provider has charged.
+    """
+    kind = KIND.get(phase, "accrued")
+    of_kind = {f"{each}_usd": usd if each == kind else ZERO for each in KINDS}
+    found = {"usd": usd, **of_kind, "wasted_usd": wasted_usd}
+    return {name: f"{amount:.2f}" for name, amount in found.items()}
 
 
 def share(part: Decimal, whole: Decimal) -> float | None:

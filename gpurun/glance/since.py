@@ -1,8 +1,8 @@
 """What the runs of some time have cost: by recipe, by provider, by GPU, and by phase.
 
 Thousands of runs in one look: the ledger is summed by SQLite, exactly, to one row for each phase
-of each box; to all that counts money by its rows that is one booking.  Runs are those that began
-in that time, with all that they have cost.
+of each box; to all that counts money by its rows that is one booking.  Runs are those that lived
+in that time, if only for a part of it, with all that they have cost: what was spent is never less.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -26,10 +26,11 @@ BOX = (
     "label", "run_id", "provider", "usd_per_hour", "state", "gpu", "gpu_count", "sent_at",
     "gone_at",
 )  # fmt: skip
-BEGAN = "IN (SELECT id FROM runs WHERE created_at >= ?)"
+LIVED = "(finished_at IS NULL OR finished_at >= ?)"
+THESE = f"IN (SELECT id FROM runs WHERE {LIVED})"
 BOOKED = """run_id, label, kind, phase, exact_sum(usd) AS usd,
     MAX(CASE WHEN typeof(at) IN ('real', 'integer') THEN at END) AS at"""
-GROUPED = f"""WHERE run_id {BEGAN} AND kind IN ('accrue', 'settle', 'hold')
+GROUPED = f"""WHERE run_id {THESE}
     GROUP BY run_id, label, kind, phase"""
 
 
@@ -43,7 +44,8 @@ class _Box:
     gpu: str
     seconds: float
     usd: Mapping[str, Decimal]  # by phase
-    wasted_usd: Decimal
+    wasted: Mapping[str, Decimal]  # of it
+    reserved_usd: Decimal  # beyond what it has cost
 
 
 @dataclass(slots=True)
@@ -51,18 +53,23 @@ class _Sum:
     runs: set[str] = field(default_factory=set)
     seconds: float = 0.0
     usd: dict[str, Decimal] = field(default_factory=dict)
-    wasted_usd: Decimal = ZERO
+    wasted: dict[str, Decimal] = field(default_factory=dict)
+    reserved_usd: Decimal = ZERO
 
     def add(self, box: _Box) -> None:
         self.runs.add(box.run_id)
         self.seconds += box.seconds
-        self.wasted_usd += box.wasted_usd
-        for phase, usd in box.usd.items():
-            self.usd[phase] = self.usd.get(phase, ZERO) + usd
+        self.reserved_usd += box.reserved_usd
+        money.add(self.usd, box.usd)
+        money.add(self.wasted, box.wasted)
 
     @property
     def total_usd(self) -> Decimal:
         return sum(self.usd.values(), ZERO)
+
+    @property
+    def wasted_usd(self) -> Decimal:
+        return sum(self.wasted.values(), ZERO)
 
 
 def since_document(reader: Reader, since: datetime, now: datetime) -> dict[str, Any]:
@@ -81,20 +88,20 @@ def since_document(reader: Reader, since: datetime, now: datetime) -> dict[str, 
 
 def _runs(reader: Reader, since: datetime) -> list[Parts]:
     """With no timers and guards, and the ledger summed up."""
-    began = [since.timestamp()]
+    when = [since.timestamp()]
     found = {
         str(row["id"]): Parts(row)
-        for row in reader.some(RUN, "runs", "WHERE created_at >= ? ORDER BY created_at", began)
+        for row in reader.some(RUN, "runs", f"WHERE {LIVED} ORDER BY created_at", when)
     }
     # Only of what failed it matters whether there was anything to train.
-    failed = f"WHERE id {BEGAN} AND ending = 'failed'"
-    for row in reader.some(("id", "recipe_json"), "runs", failed, began):
+    failed = f"WHERE id {THESE} AND ending = 'failed'"
+    for row in reader.some(("id", "recipe_json"), "runs", failed, when):
         found[str(row["id"])].run["recipe_json"] = row.get("recipe_json")
-    of_these = f"WHERE run_id {BEGAN} ORDER BY rowid"
-    for row in reader.some(BOX, "instances", of_these, began):
+    of_these = f"WHERE run_id {THESE} ORDER BY rowid"
+    for row in reader.some(BOX, "instances", of_these, when):
         found[str(row["run_id"])].attempts.append(row)
     if reader.some(("id",), "ledger", "LIMIT 1"):
-        for row in reader.select(BOOKED, "ledger", GROUPED, began):
+        for row in reader.select(BOOKED, "ledger", GROUPED, when):
             found[str(row["run_id"])].ledger.append(row)
     return list(found.values())
 
@@ -104,10 +111,9 @@ def _boxes(parts: Parts, now: datetime) -> Iterable[_Box]:
     recipe, provider = str(run.get("recipe_name")), str(run.get("provider"))
     spent = waste.spent(parts, now)
     if not spent:
-        yield _Box(run["id"], recipe, provider, "", 0.0, {}, ZERO)
+        yield _Box(run["id"], recipe, provider, "", 0.0, {}, {}, ZERO)
     for label, usd in spent.items():
         row = attempts.get(label, {})
-        wasted = waste.wasted_on(parts, label, usd)
         yield _Box(
             run_id=run["id"],
             recipe=recipe,
@@ -115,7 +121,8 @@ def _boxes(parts: Parts, now: datetime) -> Iterable[_Box]:
             gpu=_gpu(row),
             seconds=_seconds(row, now),
             usd=usd,
-            wasted_usd=sum(wasted.values(), ZERO),
+            wasted=waste.wasted_in(parts, label, usd),
+            reserved_usd=money.reserved_usd(parts, label),
         )
 
 
@@ -133,7 +140,8 @@ def _key(by: str) -> Callable[[_Box], str]:
 def _groups(groups: Mapping[str, _Sum], usd: Decimal, wasted_usd: Decimal) -> list[dict[str, Any]]:
     """The dearest first; they sum to the total, to the cent."""
     by_group = money.in_cents({name: each.total_usd for name, each in groups.items()}, usd)
-    wasted = money.in_cents({name: each.wasted_usd for name, each in groups.items()}, wasted_usd)
+    wasted_by = {name: each.wasted_usd for name, each in groups.items()}
+    wasted = money.part_in_cents(wasted_by, by_group, wasted_usd)
     dearest_first = sorted(groups, key=lambda name: (-by_group[name], name))
     return [
         {"name": name or None, **_shown(groups[name], by_group[name], wasted[name])}
@@ -143,15 +151,20 @@ def _groups(groups: Mapping[str, _Sum], usd: Decimal, wasted_usd: Decimal) -> li
 
 def _shown(group: _Sum, usd: Decimal, wasted_usd: Decimal) -> dict[str, Any]:
     phases = money.in_cents(group.usd, usd)
+    wasted = money.part_in_cents(group.wasted, phases, wasted_usd)
     known = [phase for phase in PHASES if phase in phases]
     others = [phase for phase in phases if phase not in PHASES]
     return {
         "runs": len(group.runs),
         "hours": round(group.seconds / 3600, 2),
+        "reserved_usd": f"{money.cents(group.reserved_usd):.2f}",
         "usd": f"{usd:.2f}",
         "wasted_usd": f"{wasted_usd:.2f}",
         "wasted_share": money.share(wasted_usd, usd),
-        "phases": [{"name": name, "usd": f"{phases[name]:.2f}"} for name in [*known, *others]],
+        "phases": [
+            {"name": name, **money.columns(name, phases[name], wasted[name])}
+            for name in [*known, *others]
+        ],
     }
 
 

@@ -94,23 +94,28 @@ def wasted(parts: Parts, boxes: Spent) -> dict[str, Decimal]:
 
 def wasted_on(parts: Parts, label: str, usd: Mapping[str, Decimal]) -> dict[str, Decimal]:
     """Of one box, exact, by why; nothing that its provider has taken back."""
-    found = _of_box(usd, _took_a_step(parts, label, usd))
-    return {why: part for why, part in found.items() if part > 0}
-
-
-def _of_box(usd: Mapping[str, Decimal], took_a_step: bool) -> dict[str, Decimal]:
     total = sum(usd.values(), ZERO)
-    if not took_a_step:
-        return {NO_STEP: total}
+    if not _took_a_step(parts, label, usd):
+        return {NO_STEP: total} if total > 0 else {}
+    settled = usd.get(SETTLE, ZERO)
+    before = total - settled
     found: dict[str, Decimal] = {}
     for phase, part in usd.items():
         if phase in WHY:
-            found[WHY[phase]] = found.get(WHY[phase], ZERO) + part
-    settled = usd.get(SETTLE, ZERO)
-    before = total - settled
-    if not settled or before <= 0:
-        return found
-    return {why: part * total / before for why, part in found.items()}
+            charged = part * total / before if settled and before > 0 else part
+            found[WHY[phase]] = found.get(WHY[phase], ZERO) + charged
+    return {why: part for why, part in found.items() if part > 0}
+
+
+def wasted_in(parts: Parts, label: str, usd: Mapping[str, Decimal]) -> dict[str, Decimal]:
+    """The same by phase; of the difference to what was charged, its share."""
+    if not _took_a_step(parts, label, usd):
+        return dict(usd)
+    found = {phase: part for phase, part in usd.items() if phase in WHY}
+    if settled := usd.get(SETTLE, ZERO):
+        before = sum(usd.values(), ZERO) - settled
+        found[SETTLE] = settled * sum(found.values(), ZERO) / before if before > 0 else ZERO
+    return found
 
 
 def _took_a_step(parts: Parts, label: str, usd: Mapping[str, Decimal]) -> bool:

@@ -2,24 +2,27 @@
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
 
-from gpurun.glance.since import BY, PHASES
+from gpurun.glance.since import BY
 from gpurun.show.text import NONE, Look, local_time, money, printable, table
 
 TITLES = {"recipe": "RECIPE", "provider": "PROVIDER", "gpu": "GPU"}
-OTHER = "other"
+TOTAL = "total"
+DOLLARS = ("reserved_usd", "accrued_usd", "settled_usd", "usd", "wasted_usd")
+HEAD = ("by", "name", "recipe", "provider", "gpu", "runs", "phase", "hours", *DOLLARS)
 
 
 def since_text(document: dict[str, Any], look: Look) -> str:
     since = local_time(document["since"])
     if not document["runs"]:
-        return f"no run began since {since}; `gpurun status --all` lists those before"
+        return f"no run has lived since {since}; `gpurun status --all` lists those before"
     runs = f"{document['runs']} run" + ("s" if document["runs"] != 1 else "")
     wasted = f"{money(document['wasted_usd'])} of it wasted{_in_brackets(document)}"
-    lines = [f"{runs} since {since}: {document['hours']:.1f} h, {money(document['usd'])}, {wasted}"]
+    spent = f"{document['hours']:.1f} h, {money(document['usd'])}, {wasted}"
+    lines = [f"{runs} that lived since {since}, each from its beginning: {spent}"]
     for by in BY:
         rows = [_row(group) for group in document[f"by_{by}"]]
         head = (TITLES[by], "RUNS", "HOURS", "COST", "WASTED", "SHARE")
@@ -30,25 +33,41 @@ def since_text(document: dict[str, Any], look: Look) -> str:
 
 
 def since_csv(document: dict[str, Any]) -> str:
-    """A line for each group, and one for all; dollars by phase in columns."""
-    head = ["by", "name", "runs", "hours", "usd", "wasted_usd", "wasted_share"]
-    groups = [("all", document | {"name": None})]
-    groups += [(by, group) for by in BY for group in document[f"by_{by}"]]
-    rows = (
-        [by, *(_cell(group[key]) for key in head[1:]), *_by_phase(group["phases"])]
-        for by, group in groups
-    )
-    return _csv([*head, *(f"{phase}_usd" for phase in (*PHASES, OTHER))], rows)
+    """Of all runs together, and of each group: a line for each phase, and one for their total."""
+    groups = [({"by": "all"}, document)]
+    groups += [
+        ({"by": by, "name": group["name"], by: group["name"]}, group)
+        for by in BY
+        for group in document[f"by_{by}"]
+    ]
+    return _csv(line for which, group in groups for line in _lines(which, group))
 
 
 def report_csv(document: dict[str, Any]) -> str:
-    """A line for each phase of one run."""
-    run = [_cell(document[key]) for key in ("id", "recipe", "provider", "gpu", "gpu_count")]
-    head = ["run", "recipe", "provider", "gpu", "gpu_count", "phase", "seconds", "usd"]
-    rows = (
-        [*run, _cell(phase["name"]), phase["seconds"], phase["usd"]] for phase in document["phases"]
-    )
-    return _csv(head, rows)
+    """Of one run the same, with the hours of each phase."""
+    gpu = f"{document['gpu_count']}x {document['gpu']}" if document["gpu"] else None
+    which = {key: document[key] for key in ("recipe", "provider")}
+    which |= {"by": "run", "name": document["id"], "gpu": gpu}
+    phases, bills = document["phases"], document.get("bills", [])
+    run = {
+        "runs": 1,
+        "hours": sum(phase["seconds"] for phase in phases) / 3600,
+        "reserved_usd": sum((Decimal(bill["reserved_usd"]) for bill in bills), Decimal(0)),
+        "phases": phases,
+    }
+    return _csv(_lines(which, run))
+
+
+def _lines(which: dict[str, Any], group: dict[str, Any]) -> Iterable[dict[str, Any]]:
+    which = which | {"runs": group["runs"]}
+    total = dict.fromkeys(DOLLARS, Decimal(0)) | {"reserved_usd": Decimal(group["reserved_usd"])}
+    for phase in group["phases"]:
+        seconds = phase.get("seconds")
+        hours = {} if seconds is None else {"hours": f"{seconds / 3600:.4f}"}
+        yield which | {"phase": phase["name"]} | hours | {name: phase[name] for name in DOLLARS}
+        total = {name: usd + Decimal(phase[name]) for name, usd in total.items()}
+    hours = {"hours": f"{group['hours']:.4f}"}
+    yield which | {"phase": TOTAL} | hours | {name: f"{usd:.2f}" for name, usd in total.items()}
 
 
 def _row(group: dict[str, Any]) -> tuple[str, ...]:
@@ -73,15 +92,6 @@ def _in_brackets(document: dict[str, Any]) -> str:
     return "" if share is None else f" ({share:.0%})"
 
 
-def _by_phase(phases: list[dict[str, Any]]) -> list[str]:
-    """Every known phase, and the rest, which a newer gpurun has booked, in one."""
-    usd = {phase["name"]: phase["usd"] for phase in phases}
-    others = sum(
-        (Decimal(amount) for name, amount in usd.items() if name not in PHASES), Decimal(0)
-    )
-    return [*(usd.get(name, "0.00") for name in PHASES), f"{others:.2f}"]
-
-
 def _cell(value: object) -> str:
     """Text that a spreadsheet does not take for a formula."""
     if value is None:
@@ -90,9 +100,10 @@ def _cell(value: object) -> str:
     return f"'{text}" if isinstance(value, str) and text[:1] in ("=", "+", "-", "@") else text
 
 
-def _csv(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def _csv(lines: Iterable[dict[str, Any]]) -> str:
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(head)
-    writer.writerows(rows)
+    writer = csv.DictWriter(out, HEAD, restval="", lineterminator="\n")
+    writer.writeheader()
+    for line in lines:
+        writer.writerow({name: _cell(value) for name, value in line.items()})
     return out.getvalue().rstrip("\n")
