@@ -71,7 +71,7 @@ def _first(
     ] = False,
 ) -> None:
     if context.invoked_subcommand != "keeper" and "--help" not in sys.argv:
-        _revive_keeper()
+        keeper.revive()
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -107,21 +107,6 @@ def _invoke(arguments: Sequence[str]) -> None:
         command.main(list(arguments), prog_name="gpurun")
     with command.make_context("gpurun", list(arguments)) as context:
         command.invoke(context)
-
-
-def _revive_keeper() -> None:
-    """Armed timers must have their keeper, whatever command this is."""
-    from gpurun import glance
-
-    if not glance.needs_keeper(home()):
-        return
-    from gpurun import keeper as daemon
-    from gpurun.places import Places
-
-    try:
-        daemon.summon(Places(home()))
-    except (GpurunError, OSError) as error:
-        say(f"gpurun: the keeper cannot be started: {error}")
 
 
 def _failed(kind: str, message: str, exit_code: int, as_json: bool) -> int:

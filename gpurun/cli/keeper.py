@@ -21,6 +21,24 @@ app = typer.Typer(
 )
 
 
+def revive() -> bool:
+    """Armed timers must have their keeper, whatever command this is; whether it had to be started.
+
+    It is not waited for.
+    """
+    from gpurun import glance, keeper
+    from gpurun.places import Places
+
+    if not glance.needs_keeper(home()):
+        return False
+    try:
+        keeper.summon(Places(home()))
+        return True
+    except (GpurunError, OSError) as error:
+        say(f"gpurun: the keeper cannot be started: {error}")
+        return False
+
+
 @app.command()
 def start(as_json: AsJson = False) -> None:
     """Start it, unless it runs."""
@@ -70,10 +88,13 @@ def status(as_json: AsJson = False) -> None:
     """Its last tick, the timers that are next, their guards, and the accounts it can see."""
     from gpurun import glance
 
+    begun = revive()
     document = glance.keeper_document(home(), now())
     if as_json:
         print_json(document)
         return
+    if begun:
+        say("gpurun: no keeper ran while something is live: it is being started")
     _print(document)
 
 
