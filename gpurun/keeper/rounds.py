@@ -87,11 +87,12 @@ class Rounds:
         now_s = self._clock.boot_s()
         fresh = Case(charge, charge.evidence(self._clock), now_s, now_s)
         case = self._cases.setdefault(charge.label, fresh)
-        if case.busy or case.due_s > now_s:
+        learnt = case.evidence.instance_id is None and charge.instance_id is not None
+        if case.busy or (case.due_s > now_s and not learnt):
             return
         case.busy, case.charge = True, charge
-        if case.evidence.instance_id is None:  # its driver may have learnt it since
-            case.evidence = replace(case.evidence, instance_id=charge.instance_id)
+        if learnt:  # by its driver, or a list: it was never asked for
+            case.evidence, case.failures = replace(case.evidence, instance_id=charge.instance_id), 0
         self._lane(charge.provider).due.append(case)
 
     def begin(self) -> None:
@@ -184,6 +185,7 @@ class Rounds:
                 lane.looking.submit(self._look, case, held)
 
     def _look(self, case: Case, held: Holdings) -> None:
+        unknown = case.evidence.instance_id is None
         try:
             cloud = self._cloud_of(case.charge.provider)
             case.evidence, verdict = look(case.evidence, held, cloud, self._clock)
@@ -191,7 +193,10 @@ class Rounds:
         except Exception as error:
             self._failed(case, error)
         else:
-            case.failures = 0 if case.evidence.acked_s is not None else case.failures + 1
+            if unknown and case.evidence.instance_id is not None:  # it can be asked for now
+                case.failures, gap_s = 0, 0.0
+            else:
+                case.failures = 0 if case.evidence.acked_s is not None else case.failures + 1
             self._ended(case, verdict, gap_s)
 
     def _failed(self, case: Case, error: Exception) -> None:
