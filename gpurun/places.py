@@ -8,6 +8,7 @@ import os
 import re
 import stat
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,6 +93,26 @@ class Places:
 
     def run_lock(self, run_id: str) -> Path:
         return self.root / "runs" / f"{_checked(run_id)}.lock"
+
+    @property
+    def wrong_settings(self) -> Path:
+        """What the keeper found wrong with the settings when it last read them."""
+        return self.root / "settings.wrong"
+
+    def settings_trouble(self) -> str:
+        """As it is kept there; empty when all was well."""
+        try:
+            return self.wrong_settings.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError):
+            return ""
+
+    def keep_settings_trouble(self, trouble: str) -> None:
+        """By a keeper, which nobody looks at: for `status` to say."""
+        with suppress(OSError):
+            if trouble:
+                self.wrong_settings.write_text(f"{trouble}\n", encoding="utf-8")
+            else:
+                self.wrong_settings.unlink(missing_ok=True)
 
     def free_reserve(self, trouble: str) -> bool:
         """Give the room that was kept back to the journal, if a full disk is the trouble."""

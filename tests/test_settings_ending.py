@@ -1,5 +1,6 @@
 """Settings for ending: whatever is wrong in them, every line that is right counts."""
 
+import json
 import os
 import string
 import tomllib
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from gpurun import mangled, settings
 from gpurun.settings import Settings
+from tests.homes import Home
 
 KEYS = '[keys]\nvast = "hunter2"\n'
 HOSTS = """
@@ -193,3 +195,25 @@ def test_what_is_toml_is_understood_as_it_is(text: str) -> None:
         mangled.understood(text)
     else:
         assert mangled.understood(text) == right
+
+
+def test_what_the_keeper_goes_on_without_is_said_by_status_and_doctor(home: Home) -> None:
+    home.config.write_text("max_usd_per_day = -1\n")
+    assert home.run("keeper", "start").returncode == 0
+    home.until(lambda: "max_usd_per_day is -1" in home.places.settings_trouble())
+    status = home.run("status")
+    assert status.returncode == 0
+    assert "gpurun: the keeper is going on without what is wrong" in status.stderr
+    found = json.loads(home.run("doctor", "--json").stdout)["findings"]
+    assert [each["ok"] for each in found if each["what"] == "settings"] == [False]
+    home.config.write_text("max_usd_per_day = 1\n")
+    home.kill_keeper()
+    assert home.run("keeper", "start").returncode == 0
+    home.until(lambda: home.places.settings_trouble() == "")
+
+
+def test_an_orphan_is_looked_for_with_settings_that_are_wrong_in_part(home: Home) -> None:
+    home.config.write_text("max_us = 1\n")
+    done = home.run("orphans", "--json")
+    assert (done.returncode, json.loads(done.stdout)["orphans"]) == (0, [])
+    assert "did you mean max_usd?" in done.stderr

@@ -15,9 +15,11 @@ from gpurun.cli.talk import (
     print_json,
     run_ids,
     say,
+    settings_for_ending,
     tell,
 )
 from gpurun.errors import ProviderError, StillBilling, UsageError
+from gpurun.places import config_file
 
 if TYPE_CHECKING:
     from gpurun.engine import Survey
@@ -42,8 +44,9 @@ def doctor(
     from gpurun import engine, glance, notify, show
     from gpurun import settings as configuration
 
-    settings = configuration.load()
-    found = [(f.ok, f.what, f.says) for f in engine.doctor(settings)]
+    settings, trouble = configuration.load_for_ending()
+    found = [(not trouble, "settings", trouble or str(config_file()))]
+    found += [(f.ok, f.what, f.says) for f in engine.doctor(settings)]
     told, says = notify.standing(len(settings.notify), settings.notify_on)
     found.append((told, "notify", says))
     found += [(r.ok, r.what, r.says) for r in _standing(settings, recipe)]
@@ -91,11 +94,10 @@ def orphans(
     Exits with 4 when one of them could not be asked.
     """
     from gpurun import engine, holdings, show
-    from gpurun import settings as configuration
     from gpurun.clock import SystemClock
     from gpurun.wiring import members, provisioner
 
-    settings, clock = configuration.load(), SystemClock()
+    settings, clock = settings_for_ending(), SystemClock()
     asked = members(provider, settings) if provider not in (None, "any") else None
     for name in asked or ():
         provisioner(name, settings, clock)  # one that is named must be there, and have a key

@@ -7,7 +7,17 @@ from typing import Annotated, Any
 
 import typer
 
-from gpurun.cli.talk import AsJson, OneRun, home, now, print_json, run_ids, say, tell
+from gpurun.cli.talk import (
+    AsJson,
+    OneRun,
+    home,
+    now,
+    print_json,
+    run_ids,
+    say,
+    settings_for_ending,
+    tell,
+)
 
 REDRAW_S = 2.0
 LOG_POLL_S = 0.3
@@ -98,6 +108,7 @@ def _print_status(
     run_id: str | None, every: bool, refresh: bool, *, as_json: bool, watch: bool
 ) -> None:
     from gpurun import glance, show
+    from gpurun.places import Places
 
     document = glance.status(home(), now(), every=every, run=run_id)
     if refresh:
@@ -119,6 +130,8 @@ def _print_status(
         sys.stdout.flush()
     if trouble := glance.trouble(home()):
         say(f"gpurun: {trouble}")
+    if trouble := Places(home()).settings_trouble():
+        say(f"gpurun: the keeper is {trouble}")
     for each in document["troubles"]:
         say(f"gpurun: not all of {each['provider']} is shown: {each['why']}")
     if refresh and document["troubles"] and not watch:
@@ -129,13 +142,13 @@ def _print_status(
 
 def _refreshed(document: dict[str, Any]) -> dict[str, Any]:
     """With what every account holds, and what it can spend, now."""
-    from gpurun import engine, holdings, settings
+    from gpurun import engine, holdings
     from gpurun.cli.health import trouble_documents
     from gpurun.clock import SystemClock
     from gpurun.glance.money import rate_text
     from gpurun.glance.rows import iso
 
-    survey = engine.orphans(settings.load(), SystemClock())
+    survey = engine.orphans(settings_for_ending(), SystemClock())
     for run in document["runs"]:
         lost = run["if_lost"]
         if lost and (wallet := survey.wallets.get((run["provider"], lost["account_id"]))):

@@ -75,6 +75,7 @@ class Clouds:
             return
         first, self._read = self._read is None, stamp
         settings, trouble = configuration.load_for_ending()
+        self._places.keep_settings_trouble(trouble)
         if not trouble:
             self._settings = settings
         elif not first:  # else whoever has read them before has said so
