@@ -135,6 +135,15 @@ def test_a_mark_that_was_not_taken_is_tried_again(scene: Scene) -> None:
     assert "notifications" not in text
 
 
+def test_a_damaged_row_hides_no_mark(scene: Scene) -> None:
+    for detail in ("{", "[]", '{"name": 5}', '"max_usd_per_day"', '{"name": "x", "until": 7}'):
+        scene.journal.runs.event("", "cap", detail)
+    capped(scene, max_usd_per_day=Decimal(10))
+    reserved(scene, "run00001", "6")
+    assert told(scene) == ["50% of max_usd_per_day is spent or reserved"]
+    assert len(shown(scene)) == 1
+
+
 def test_all_caps_are_looked_at_each_once() -> None:
     found = all_caps(
         Settings(

@@ -67,10 +67,10 @@ class Notices:
         began_s = self._clock.boot_s()
         try:
             self._read_settings()
-            if began_s >= self._caps_due_s:
-                self._look_at_caps(began_s)
             if self._settings.notify:
                 self._find()
+            if self._clock.boot_s() >= self._caps_due_s:
+                self._look_at_caps()
             self._trouble = ""
         except Exception as error:  # said once; nothing that is about messages stops the keeper
             if str(error) != self._trouble:
@@ -93,7 +93,8 @@ class Notices:
                 self._settings = settings
         self._read_ns = changed_ns
 
-    def _look_at_caps(self, began_s: float) -> None:
+    def _look_at_caps(self) -> None:
+        began_s = self._clock.boot_s()
         rooms = self._journal.ledger.rooms(caps.all_caps(self._settings, self._clock.now()))
         self._journal.levels.note(rooms)
         if self._settings.notify:

@@ -1,5 +1,6 @@
 """How much of each cap of a day or a month is used: noted when it passes a mark, either way."""
 
+import contextlib
 import json
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -62,5 +63,9 @@ def _last(session: Session, now: datetime) -> dict[str, dict[str, Any]]:
         .where(EventRow.run_id == "", EventRow.what == LEVEL, EventRow.at > now - LONGEST)
         .order_by(col(EventRow.id))
     )
-    levels = (json.loads(detail) for detail in session.exec(query))
-    return {level["name"]: level for level in levels}
+    found: dict[str, dict[str, Any]] = {}
+    for detail in session.exec(query):
+        with contextlib.suppress(ValueError, KeyError, TypeError):  # a damaged row
+            level = json.loads(detail)
+            found[level["name"]] = dict(level)
+    return found
