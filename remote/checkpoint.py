@@ -29,17 +29,38 @@ from remote.resume import (
     restore_weights,
     shared_state,
 )
+from remote.shelf import SCORE, is_step, make_room, number, prune, steps
 from remote.training import Training
 from remote.weights import TABLE, CheckpointError, load_into, load_table, plain, read_file
 
-__all__ = ["CheckpointError", "check", "find", "load", "rate", "save"]
+__all__ = ["CheckpointError", "NotSaved", "check", "find", "load", "rate", "save"]
 
 log = logging.getLogger(__name__)
-STATE, FILES, SCORE = "state.pt", "files.json", "score.json"
+STATE, FILES = "state.pt", "files.json"
+
+
+class NotSaved(Exception):
+    """A checkpoint could not be written."""
 
 
 def save(training: Training, config: PretrainConfig, ranks: Ranks, votes: dict) -> Path:
-    """Called by all ranks.  `votes` is what evaluators keep from one evaluation to the next."""
+    """Called by all ranks.  `votes` is what evaluators keep from one evaluation to the next.
+
+    NotSaved, on all ranks, if it fails on one: the newest of the earlier ones is untouched, older
+    ones may have made room for a second try.
+    """
+    try:
+        return _save(training, config, ranks, votes)
+    except NotSaved:
+        run = Path(config.checkpoint_path)
+        keep = {"keep_last": config.keep_last, "keep_best": config.keep_best}
+        if not ranks.any(flag=ranks.first and make_room(run, **keep)):
+            raise
+        log.warning("%s has no room for another checkpoint: only the newest is kept", run)
+    return _save(training, config, ranks, votes)
+
+
+def _save(training: Training, config: PretrainConfig, ranks: Ranks, votes: dict) -> Path:
     final = Path(config.checkpoint_path) / f"step_{training.step}"
     partial = final.with_name(final.name + ".tmp")
     _together(ranks, final, lambda: _begin(partial) if ranks.first else None)
@@ -121,10 +142,10 @@ def find(wanted: str, run: Path) -> Path:
         path = run / f"step_{wanted.removeprefix('step_')}"
     if path.is_file():
         return path
-    if path.is_dir() and not _is_step(path):
+    if path.is_dir() and not is_step(path):
         return _newest_sound(steps(path), path)
     if path.is_dir():
-        before = [step for step in steps(path.parent) if _number(step) <= _number(path)]
+        before = [step for step in steps(path.parent) if number(step) <= number(path)]
         return _newest_sound(before, path)
     raise CheckpointError(
         f"no checkpoint {wanted}, neither here nor in {run}; there is"
@@ -138,25 +159,6 @@ def rate(step: Path, metrics: Mapping[str, Any], config: PretrainConfig) -> None
     if isinstance(value, int | float) and step.is_dir():
         _write_json(step / SCORE, {"metric": config.best_metric, "value": value})
         prune(step.parent, keep_last=config.keep_last, keep_best=config.keep_best)
-
-
-def steps(run: Path) -> list[Path]:
-    """Checkpoints that were written to the end, oldest first."""
-    return sorted(filter(_is_step, run.glob("step_*")), key=_number)
-
-
-def prune(run: Path, *, keep_last: int, keep_best: int) -> None:
-    """`keep_last` 0 keeps all."""
-    found = steps(run)
-    if not keep_last:
-        return
-    rated = [(score, step) for step in found if (score := _score(step)) is not None]
-    # Of equally good ones the newest.
-    rated.sort(key=lambda pair: (pair[0], _number(pair[1])), reverse=True)
-    kept = {*found[-keep_last:], *(step for _, step in rated[:keep_best])}
-    for step in found:
-        if step not in kept:
-            shutil.rmtree(step, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -212,21 +214,6 @@ def _damage(step: Path) -> str | None:
     return None if STATE in listed else f"no {STATE}"
 
 
-def _is_step(path: Path) -> bool:
-    return path.name.startswith("step_") and path.name[5:].isdigit() and path.is_dir()
-
-
-def _number(step: Path) -> int:
-    return int(step.name[5:])
-
-
-def _score(step: Path) -> float | None:
-    try:
-        return float(json.loads((step / SCORE).read_text())["value"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
 def _recover(run: Path) -> None:
     """Of a run that was killed between the two renames of `_put`."""
     for old in run.glob("step_*.old"):
@@ -258,13 +245,16 @@ def _together(ranks: Ranks, final: Path, act: Any) -> list[Any]:
     problem, result = "", None
     try:
         result = act()
-    except OSError as error:
-        problem = str(error)
+    except (OSError, RuntimeError) as error:  # torch's own writer has the latter for a full disk
+        problem = f"{type(error).__name__}: {error}".splitlines()[0]
     answers = ranks.gather((problem, result))
     if problems := [problem for problem, _ in answers if problem]:
-        raise CheckpointError(
-            f"{final} was not saved: {problems[0]}; earlier checkpoints are untouched. Free some"
-            " space, or set checkpoint_path"
+        if ranks.first:  # a half of one would keep the room that the next try needs
+            shutil.rmtree(final.with_name(final.name + ".tmp"), ignore_errors=True)
+        left = steps(final.parent)
+        raise NotSaved(
+            f"{final} was not saved ({problems[0]}); the last checkpoint is"
+            f" {left[-1] if left else 'none'}. Make room on that disk"
         )
     return [result for _, result in answers]
 

@@ -46,6 +46,9 @@ def launch(words: list[str], sigterm: Sigterm, *, only_check: bool) -> int:
     except (ConfigError, DatasetError, checkpoint.CheckpointError) as error:
         print(f"pretrain: {error}", file=sys.stderr)
         return 2
+    except checkpoint.NotSaved as error:
+        print(f"pretrain: {error}; what came after it is lost", file=sys.stderr)
+        return 1
     except (NotFinite, OutOfMemory) as error:
         print(f"pretrain: {error}", file=sys.stderr)
         return 1

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import math
 import time
 from pathlib import Path
 
@@ -24,6 +25,8 @@ from remote.training import Training
 
 log = logging.getLogger(__name__)
 SAVE, STOP = 1, 2  # what one rank asks of all after a step; the greater one wins
+TRIES = 3  # to save in a row: a disk that stays full ends a run that costs money
+AGAIN_S = 60.0  # after a save that failed
 
 
 class NotFinite(Exception):
@@ -48,7 +51,8 @@ class Run:
                     evaluator.restore(votes[evaluator.name])
         self._log_interval = config.log_interval or (10 if ranks.device.type == "cuda" else 1)
         self._saved_step = self._training.step if config.load_checkpoint else -1
-        self._saved_s = time.monotonic()
+        self._save_at_s = self._next_save_s()
+        self._failed_saves = 0
         self._loader = Loader(
             lambda number: iteration_of(config, plan.train, number),
             ranks.shard,
@@ -79,8 +83,10 @@ class Run:
                     or training.step >= self._plan.total_steps
                 )
                 # Before the evaluation, which may fail or be cut off: the steps are safe.
-                if finished or config.checkpoint_every_eval:
+                if finished:
                     self._save()
+                elif config.checkpoint_every_eval:
+                    self._try_to_save()
                 if training.iteration > config.min_eval_interval and not self._evaluate():
                     return self._end_early()
                 if finished:
@@ -109,7 +115,7 @@ class Run:
                 self._sigterm.asked = True
                 break
             if asked == SAVE:
-                self._save()
+                self._try_to_save()
         self._require_finite()
 
     def _train_on(self, batch: Batch) -> None:
@@ -180,10 +186,28 @@ class Run:
 
     def _save_is_due(self) -> bool:
         """By steps for all ranks alike, by the clock for the one whose clock says so first."""
-        every, minutes = self._config.checkpoint_every_n_steps, self._config.checkpoint_minutes
+        every = self._config.checkpoint_every_n_steps
         if every and self._training.step % every == 0:
             return True
-        return bool(minutes) and time.monotonic() - self._saved_s >= 60 * minutes
+        return time.monotonic() >= self._save_at_s
+
+    def _next_save_s(self) -> float:
+        minutes = self._config.checkpoint_minutes
+        return time.monotonic() + 60 * minutes if minutes else math.inf
+
+    def _try_to_save(self) -> None:
+        """What fails is tried again a minute later, and the state is not lost meanwhile; a disk
+        that stays full ends the run, by NotSaved."""
+        try:
+            self._save()
+        except checkpoint.NotSaved as error:
+            self._failed_saves += 1
+            if self._failed_saves == TRIES:
+                raise
+            self._save_at_s = time.monotonic() + AGAIN_S
+            self._report.event("not saved", self._training.step, {"why": str(error)})
+            if self._ranks.first:
+                log.error("%s. Training goes on; next try in %.0f s", error, AGAIN_S)
 
     def _save(self) -> Path:
         self._require_finite()
@@ -194,7 +218,7 @@ class Run:
             path = checkpoint.save(training, self._config, self._ranks, votes)
             self._saved_step = training.step
             self._report.event("checkpoint", training.step, {"path": str(path)})
-        self._saved_s = time.monotonic()
+        self._save_at_s, self._failed_saves = self._next_save_s(), 0
         self._watchdog.beat(f"saving {path}")
         return path
 

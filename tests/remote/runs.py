@@ -4,6 +4,7 @@ import contextlib
 import json
 import multiprocessing
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -60,6 +61,10 @@ class Rank:
 
     def signal(self, number: int) -> None:
         os.kill(self.process.pid, number)
+
+    def limit_files(self, count: int) -> None:
+        """Bytes; a write beyond fails."""
+        resource.prlimit(self.process.pid, resource.RLIMIT_FSIZE, (count, count))
 
     def until(self, start: str, times: int = 1) -> None:
         """Reads on until so many lines have begun like this."""

@@ -126,14 +126,17 @@ def test_a_checkpoint_that_was_being_replaced_is_put_back(
     assert "step_3 at step 3" in caplog.text
 
 
-def test_a_disk_that_is_full_is_an_error_that_leaves_the_earlier_ones(
+def test_what_cannot_be_saved_is_an_error_that_leaves_the_earlier_ones(
     run: Path, small_set: Path, capsys
 ) -> None:
     (run / "step_4.tmp").write_text("a file where the directory belongs")
     before = everything(run, 3)
     more = ("load_checkpoint=latest", "max_steps=4", *NO_EVALUATION, "ema=True")
-    assert pretrain(words(small_set, run, *more)) == 2
-    assert "step_4 was not saved" in capsys.readouterr().err
+    assert pretrain(words(small_set, run, *more)) == 1
+    said = capsys.readouterr().err
+    assert "step_4 was not saved" in said
+    assert f"the last checkpoint is {run}/step_3" in said
+    assert "what came after it is lost" in said
     assert_same(everything(run, 3), before)
 
 

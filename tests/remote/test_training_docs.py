@@ -52,4 +52,4 @@ def test_the_defaults_are_those_of_the_page(name: str, config: PretrainConfig) -
 
 
 def test_the_status_of_a_hang_is_the_programs() -> None:
-    assert re.search(rf"^\| {HUNG} \| pretrain \|", TEXT, re.M)
+    assert re.search(rf"^\| {HUNG} \| pretrain, evaluate \|", TEXT, re.M)
