@@ -208,15 +208,21 @@ class Box:
             raise UsageError(f"secret {', '.join(missing)} is not set here; the box is ended")
 
     def _put_secrets(self) -> None:
-        """Through stdin, just before the launch; the launched command removes the file."""
+        """Through stdin, just before the launch; the launched command removes the file.
+
+        A training that was launched has them: nobody else needs them then.
+        """
+        wanted = self._ctx.recipe.secrets
+        if not wanted or self.shell.run("[ -d .gpurun/train.started ]", timeout_s=30).ok:
+            return
         self._check_secrets()
         known = self._ctx.secrets()
         values = [
             (s.name, known[s.name])
-            for s in self._ctx.recipe.secrets
+            for s in wanted
             if s.name in known and not push.is_credential(s.name)
         ]
-        if not values or self.shell.run("[ -d .gpurun/train.started ]", timeout_s=30).ok:
+        if not values:
             return
         put = self.shell.run(
             f"umask 077; cat > {self.secrets_file}", timeout_s=30, stdin=detached.exports(values)
