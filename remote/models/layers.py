@@ -39,8 +39,24 @@ class CastedLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         bias = None if self.bias is None else self.bias.to(x.dtype)
-        kept = self.cast is not None and self.cast.dtype == x.dtype
-        return linear(x, self.cast if kept else self.weight.to(x.dtype), bias)
+        return linear(x, self._weight(x.dtype), bias)
+
+    def halves(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The two halves of what `forward` gives; for a layer without bias.
+
+        On a CPU by two products, so that each lies in one piece and their gradients need not be
+        joined: the whole is larger than its cache.
+        """
+        weight = self._weight(x.dtype)
+        if x.device.type == "cpu":
+            first, second = weight.chunk(2)
+            return linear(x, first), linear(x, second)
+        first, second = linear(x, weight).chunk(2, dim=-1)
+        return first, second
+
+    def _weight(self, dtype: torch.dtype) -> Tensor:
+        kept = self.cast is not None and self.cast.dtype == dtype
+        return self.cast if kept else self.weight.to(dtype)
 
 
 @contextlib.contextmanager
@@ -159,7 +175,7 @@ class SwiGLU(nn.Module):
         self.down_proj = CastedLinear(inner, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        gate, up = self.gate_up_proj(x).chunk(2, dim=-1)
+        gate, up = self.gate_up_proj.halves(x)
         return self.down_proj(silu(gate) * up)
 
 
@@ -178,7 +194,7 @@ class ConvSwiGLU(nn.Module):
         self.down_proj = CastedLinear(inner, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        gate, up = self.gate_up_proj(x).chunk(2, dim=-1)
+        gate, up = self.gate_up_proj.halves(x)
         return self.down_proj(silu(self.dwconv(silu(gate) * up)))
 
 

@@ -6,6 +6,8 @@ import torch
 
 from remote.config import load_config
 from remote.models.act import ACT, ACTLossHead, exploration
+from remote.models.compiled import speed_up_attention
+from remote.models.layers import CastedLinear
 from remote.models.losses import stablemax_cross_entropy
 from remote.models.trm import TRM
 from remote.optim.adam_atan2 import AdamATan2
@@ -32,9 +34,13 @@ def make(*words: str, seq_len: int = 900) -> ACTLossHead:
     return ACTLossHead(ACT(core), config.arch.loss.loss_type)
 
 
-def test_loss_gradient_and_first_update_are_upstreams() -> None:
+@pytest.mark.parametrize("own", [False, True], ids=["PyTorch's attention", "our own"])
+def test_loss_gradient_and_first_update_are_upstreams(own: bool) -> None:
     """Numbers measured with upstream's code on weights 0.05 sin(0.1 j + i), in sorted order."""
     head = make()
+    if own:
+        speed_up_attention(head, load_config([*SMALL, "arch.forward_dtype=float32"]))
+        assert head.model.inner.L_level.layers[0].self_attn.mix is not None
     fill(head)
     head.train()
     batch = make_batch()
@@ -62,6 +68,19 @@ def test_loss_gradient_and_first_update_are_upstreams() -> None:
     assert found == pytest.approx(expected, rel=1e-5)
     halting = [1.657772, 1.592231, 1.525082, 1.621267]
     assert outputs["q_halt_logits"].tolist() == pytest.approx(halting, rel=1e-5)
+
+
+def test_the_halves_of_a_layer_are_those_of_the_whole_and_learn_as_they_do() -> None:
+    """By two products on a CPU, so to rounding."""
+    layer, found = CastedLinear(64, 512), []
+    x = torch.randn(2, 30, 64, generator=torch.Generator().manual_seed(0))
+    for halves in (lambda rows: layer(rows).chunk(2, dim=-1), layer.halves):
+        rows = x.clone().requires_grad_()
+        first, second = halves(rows)
+        learnt = torch.autograd.grad((first.sin() * second).sum(), (rows, layer.weight))
+        found.append((first, second, *learnt))
+    for whole, half in zip(*found, strict=True):
+        torch.testing.assert_close(half, whole, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("cycles", [(3, 4), (1, 1), (2, 3)])
