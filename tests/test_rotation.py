@@ -22,6 +22,7 @@ from tests.homes import Home
 from tests.stories import Story, journal_at
 
 NEW = "hunter2-new"
+PATIENCE_S = 180
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +94,16 @@ def test_a_key_that_is_lost_or_cannot_be_one_leaves_the_old_one(
     assert answers(first)
 
 
+def test_a_wrong_line_keeps_no_new_key_back(home: Home, vast: Cloud) -> None:
+    clock = FakeClock()
+    known = clouds(home, clock)
+    assert answers(known("vast"))
+    rotate(vast)
+    home.config.write_text(f'nonsense = 1\n[keys]\nvast = "{NEW}"\n')
+    clock.advance(LOOK_EVERY_S)
+    assert answers(known("vast"))
+
+
 def test_the_provider_of_a_driver_has_the_newest_key(home: Home, vast: Cloud) -> None:
     clock = FakeClock()
     journal = journal_at(home.places.root, clock)
@@ -120,10 +131,10 @@ def test_a_keeper_that_runs_lists_again_with_the_key_that_is_stored_now(
 
     with hold(home.places.run_lock(run)):  # a driver that does nothing
         assert home.run("keeper", "start").returncode == 0
-        home.until(lambda: listed() == [False])
+        home.until(lambda: listed() == [False], PATIENCE_S)
         pid = home.run("keeper", "start", "--json").stdout
         keystore.store(home.config, "vast", NEW)
-        home.until(lambda: True in listed())
+        home.until(lambda: True in listed(), PATIENCE_S)
         assert home.run("keeper", "start", "--json").stdout == pid
     assert NEW not in home.logs()
     journal.close()

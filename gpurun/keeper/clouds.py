@@ -69,17 +69,20 @@ class Clouds:
         return _Made(cloud, digest, now_s)
 
     def _read_settings(self) -> None:
-        """If the file has changed; as they were, if it cannot be read: no file may keep a box."""
+        """If the file has changed; a key that it has lost to a wrong line stays as it was."""
         stamp = _stamp()
         if stamp == self._read:
             return
         first, self._read = self._read is None, stamp
         settings, trouble = configuration.load_for_ending()
         self._places.keep_settings_trouble(trouble)
-        if not trouble:
-            self._settings = settings
-        elif not first:  # else whoever has read them before has said so
-            log.error("the keys stay as they were: %s", trouble)
+        if trouble:
+            before = self._settings
+            keys, box_keys = before.keys | settings.keys, before.box_keys | settings.box_keys
+            settings = settings.model_copy(update={"keys": keys, "box_keys": box_keys})
+            if not first:  # else whoever has read them before has said so
+                log.error("keys that are missing stay as they were: %s", trouble)
+        self._settings = settings
 
 
 def _stamp() -> tuple[int, ...]:
