@@ -15,13 +15,16 @@ STILL_BILLING = 10
 def conclude(journal: Journal, run_id: str, unproven: str = "") -> None:
     """Write the run's final state, if nothing of it bills any more; else say that it does."""
     run = journal.runs.get(run_id)
-    if run.ending is None:
-        return
     attempts = journal.attempts.of_run(run_id)
     live = [a for a in attempts if a.state.may_bill and a.state is not AttemptState.GHOST]
+    if run.ending is None:  # a misfit box of it is ended, and it takes the next
+        live = [attempt for attempt in live if attempt.ending is not None]
+    if live and unproven:
+        journal.runs.finish(run_id, RunState.STILL_BILLING, STILL_BILLING, unproven)
     if live:
-        if unproven:
-            journal.runs.finish(run_id, RunState.STILL_BILLING, STILL_BILLING, unproven)
+        return
+    if run.ending is None:
+        journal.runs.goes_on(run_id)
         return
     state, exit_code = FINAL[run.ending]
     if run.exit_code is not None:

@@ -88,6 +88,7 @@ def destroy(ctx: Context, attempt: Attempt, log: Callable[[str], None]) -> None:
         ctx.fact(lambda: ctx.trace(attempts.get(attempt.label), timer, "gone"))
     if trouble := disarm_all(ctx.cloud, attempt, ctx.journal, ctx.clock):
         log(f"the fuse of {attempt.label} could not be disarmed: {trouble}")
+    ctx.fact(lambda: ctx.journal.runs.goes_on(ctx.run.id))
     log(f"destroyed {attempt.label}: proven gone")
 
 

@@ -210,6 +210,14 @@ class Runs:
             session.add(row)
             self._event(session, run_id, "finish", f"{state.value}, exit {exit_code}. {error}")
 
+    def goes_on(self, run_id: str) -> None:
+        """What still billed of it is gone, and the run was not to end."""
+        with self._database.write() as session:
+            row = _row(session, run_id)
+            if row.state == RunState.STILL_BILLING and row.ending is None:
+                row.state = RunState.ACTIVE.value
+                session.add(row)
+
     def event(self, run_id: str, what: str, detail: str = "", label: str = "") -> None:
         with self._database.write() as session:
             self._event(session, run_id, what, detail, label)

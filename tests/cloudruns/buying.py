@@ -72,6 +72,22 @@ def fewer_gpus(scene: Scene) -> None:
     first_box(scene, "wrong_gpu")
 
 
+def fewer_gpus_and_no_end(scene: Scene) -> None:
+    """No next box is bought while the first may live (protocol F55, I19)."""
+    scene.cloud.fault("wrong_gpu")
+    scene.cloud.fault("delete_lies")
+    run = scene.up()
+    scene.until(lambda: scene.look(run)["state"] == "still_billing", 240)
+    assert scene.last["exit_code"] == 10
+    assert len(scene.made()) == 1
+    scene.cloud.clear("wrong_gpu")
+    scene.cloud.clear("delete_lies")
+    scene.until_made(2)
+    scene.until_training(run)
+    scene.release()
+    scene.finished(run)
+
+
 def dearer_row(scene: Scene) -> None:
     first_box(scene, "price_up", factor=2)
 
@@ -120,6 +136,7 @@ STORIES = (
     Story("create is refused, and made a box", VAST, refused_yet_made, ("failed", 4, 1)),
     Story("the row costs twice the offer", VAST, dearer_row, NEXT),
     Story("the box has fewer GPUs than were bought", BOTH, fewer_gpus, NEXT),
+    Story("the box has fewer GPUs, and its DELETE is a lie", BOTH, fewer_gpus_and_no_end, NEXT),
     Story("the box never gets ready", BOTH, stuck, NEXT),
     Story("the container does not start", VAST, does_not_start, NEXT),
     Story("nobody can log in", PRIME_FIRST, no_ssh, NEXT),
