@@ -72,7 +72,7 @@ def _save(training: Training, config: PretrainConfig, ranks: Ranks, votes: dict)
 
     def finish() -> None:
         state = shared_state(training, config, ranks, votes)
-        made_by = provenance(training.data_digest, training.optimizer_kind)
+        made_by = provenance(training.data_digest, training.data_files, training.optimizer_kind)
         parts = [
             *listed,
             _write(partial / STATE, state),

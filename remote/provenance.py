@@ -16,11 +16,12 @@ GIT_S = 10
 ORIGIN = "origin.json"  # beside this module on a box, which has no repository
 
 
-def provenance(data: str, optimizer: str) -> dict[str, Any]:
-    """`data` is the fingerprint of the datasets."""
+def provenance(data: str, files: dict[str, Any], optimizer: str) -> dict[str, Any]:
+    """`data` is the fingerprint of the datasets, `files` what they consist of."""
     return {
         "code_sha256": code_digest(Path(__file__).parent),
         "data_sha256": data,
+        "data_files": files,
         "optimizer": optimizer,
         "git": git_state(Path(__file__).parent, os.environ),
         "torch": torch.__version__,

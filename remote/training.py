@@ -11,7 +11,7 @@ from torch import Tensor
 
 from remote.config import PretrainConfig
 from remote.dataset.batches import Batch
-from remote.dataset.sets import fingerprint
+from remote.dataset.sets import files_of, fingerprint
 from remote.dataset.split import Split
 from remote.machine import keep_freed_memory
 from remote.models.act import Carry, exploration
@@ -47,6 +47,7 @@ class Training:
         if ranks.device.type == "cpu":
             keep_freed_memory()
         self.data_digest = fingerprint(config.train_paths)
+        self.data_files = files_of(config.train_paths)
         torch.manual_seed(config.seed + ranks.rank)
         self.model = build_model(config, split, ranks.device, ranks)
         self.share_weights()

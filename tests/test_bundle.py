@@ -141,7 +141,7 @@ def on_a_box(checkout: Path, box: Path) -> dict[str, object]:
     )
     told = (
         "import json; from remote.provenance import provenance\n"
-        "print(json.dumps(provenance('', '')['git']))"
+        "print(json.dumps(provenance('', {}, '')['git']))"
     )
     environ = {k: v for k, v in os.environ.items() if not k.startswith("GPURUN_")}
     for program, folder in ((pack, checkout), (told, box)):

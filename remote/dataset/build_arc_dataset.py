@@ -94,6 +94,8 @@ def _choose(
     if not held_out & set(subsets):
         named = " and ".join(sorted(held_out))
         raise SourceError(f"the test set {named} is none of --subsets {' '.join(subsets)}")
+    if not any(subsets.values()):
+        raise SourceError(f"there is no puzzle in {' '.join(subsets)}")
     groups: list[Group] = []
     test_puzzles: dict[str, Puzzle] = {}
     with Progress("choose", sum(map(len, subsets.values())), "puzzles") as progress:
@@ -101,6 +103,8 @@ def _choose(
             random.shuffle(puzzles)
             for name, puzzle in puzzles:
                 pairs: dict[str, list[Pair]] = {"train": []}
+                if not isinstance(puzzle, dict):
+                    raise SourceError(f"puzzle {name} of {subset} is no object")
                 for part, raw_pairs in puzzle.items():
                     split = "test" if part == "test" and subset in held_out else "train"
                     pairs.setdefault(split, []).extend(_parse(name, raw_pairs))
@@ -121,6 +125,8 @@ def _parse(name: str, raw_pairs: list[dict[str, list[list[int]]]]) -> list[Pair]
         return [(parse_grid(pair["input"]), parse_grid(pair["output"])) for pair in raw_pairs]
     except ValueError as error:
         raise ValueError(f"puzzle {name}: {error}") from error
+    except (KeyError, TypeError) as error:
+        raise SourceError(f"puzzle {name}: its pairs are not as ARC's: {error!r}") from error
 
 
 def _compact(groups: list[Group], first_identifier: int, random: LegacyRandom) -> Compact:

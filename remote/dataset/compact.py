@@ -73,7 +73,11 @@ class Compact:
             raise DatasetError(f"no file {path}; was the dataset built?") from error
         except (zipfile.BadZipFile, KeyError, ValueError, EOFError, OSError) as error:
             raise DatasetError(f"{path} is cut short or damaged: {error}") from error
-        if problems := found.problems():
+        try:
+            problems = found.problems()
+        except (ValueError, TypeError, IndexError) as error:
+            raise DatasetError(f"{path}: its arrays are of other shapes: {error}") from error
+        if problems:
             raise DatasetError(f"{path}: {'; '.join(problems)}")
         return found
 

@@ -21,8 +21,12 @@ Grid = np.ndarray  # uint8 [height, width], cells 0-9
 
 def parse_grid(rows: list[list[int]]) -> Grid:
     grid = np.array(rows)
-    if grid.ndim != 2 or max(grid.shape) > SIDE or grid.min() < 0 or grid.max() > 9:
-        raise ValueError(f"a grid must be at most 30x30 cells of 0-9, this one is {grid.shape}")
+    whole = grid.ndim == 2 and grid.size and grid.dtype.kind == "i" and max(grid.shape) <= SIDE
+    if not whole or grid.min() < 0 or grid.max() > 9:
+        raise ValueError(
+            "a grid must be at most 30x30 cells of 0-9, this one is"
+            f" {grid.shape} of {grid.dtype} cells"
+        )
     return grid.astype(np.uint8)
 
 

@@ -20,8 +20,8 @@ import numpy as np
 
 from remote.dataset.grids import SEQ_LEN
 from remote.dataset.identifiers import BLANK, Names
-from remote.dataset.layout import open_names, open_split, read_json
-from remote.dataset.split import SMALL, SPLITS, DatasetError, Rows, Split
+from remote.dataset.layout import open_names, open_split, read_object
+from remote.dataset.split import MANIFEST, SMALL, SPLITS, DatasetError, Rows, Split
 
 
 def open_splits(roots: Sequence[Path], split: str, *, trained_on: Sequence[Path] = ()) -> Split:
@@ -64,7 +64,7 @@ def held_out_puzzles(roots: Sequence[Path]) -> dict[str, Any]:
     return {
         name: puzzle
         for root in roots
-        for name, puzzle in read_json(root / "test_puzzles.json").items()
+        for name, puzzle in read_object(root / "test_puzzles.json").items()
     }
 
 
@@ -83,6 +83,25 @@ def fingerprint(roots: Sequence[Path]) -> str:
             for name in SMALL:
                 digest.update(getattr(opened, name).astype("<i4").data)
     return digest.hexdigest()
+
+
+def files_of(roots: Sequence[Path]) -> dict[str, dict[str, Any]]:
+    """By dataset and file: its bytes now, and the sha256 that the manifest has of it, if any.
+
+    What a fingerprint leaves out, for it is the same for every form: the tokens themselves.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for root in roots:
+        listed = read_object(root / MANIFEST)["files"] if (root / MANIFEST).exists() else {}
+        found[str(root)] = {
+            str(path.relative_to(root)): {
+                "bytes": path.stat().st_size,
+                "sha256": listed.get(str(path.relative_to(root)), {}).get("sha256"),
+            }
+            for path in sorted(root.rglob("*"))
+            if path.suffix in (".npy", ".npz", ".json") and path.name != MANIFEST
+        }
+    return found
 
 
 class JoinedRows(Rows):

@@ -48,14 +48,30 @@ def _from_files(prefix: str, subset: str) -> dict[str, Puzzle]:
             f"no {prefix}_{subset}_challenges.json (nor {subset}-challenges.json);"
             " --input-file-prefix is the folder of ARC's JSON files and what their names begin with"
         )
-    challenges = json.loads(challenges_path.read_text())
+    challenges = _puzzles_in(challenges_path)
     solutions_path = _find(prefix, subset, "solutions")
-    solutions = json.loads(solutions_path.read_text()) if solutions_path else {}
+    solutions = _puzzles_in(solutions_path) if solutions_path else {}
     for name, puzzle in challenges.items():
-        answers = solutions.get(name, [[[0]]] * len(puzzle["test"]))
-        for pair, answer in zip(puzzle["test"], answers, strict=True):
-            pair["output"] = answer
+        try:
+            answers = solutions.get(name, [[[0]]] * len(puzzle["test"]))
+            for pair, answer in zip(puzzle["test"], answers, strict=True):
+                pair["output"] = answer
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            answered = f", or {solutions_path} has not as many answers" if solutions_path else ""
+            raise SourceError(
+                f"{challenges_path}: the test pairs of {name} are not as ARC's{answered}: {error!r}"
+            ) from error
     return challenges
+
+
+def _puzzles_in(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError, RecursionError) as error:
+        raise SourceError(f"{path} cannot be read: {error}") from error
+    if not isinstance(found, dict):
+        raise SourceError(f"{path} holds {type(found).__name__}, expected puzzles by name")
+    return found
 
 
 def _find(prefix: str, subset: str, kind: str) -> Path | None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from remote.dataset.checks import compact_problems, split_problems
 from remote.dataset.compact import FILE, Compact
-from remote.dataset.layout import is_compact, open_names, open_split, read_json, read_split
+from remote.dataset.layout import is_compact, open_names, open_split, read_object, read_split
 from remote.dataset.split import LARGE, MANIFEST, SPLITS, DatasetError, Split
 
 ROWS_AT_ONCE = 1 << 16
@@ -56,7 +56,7 @@ def problems(root: Path) -> Iterator[str]:
     identifiers = None
     try:
         identifiers = len(open_names(root))
-        read_json(root / "test_puzzles.json")
+        read_object(root / "test_puzzles.json")
     except DatasetError as error:
         yield str(error)
     for name in SPLITS:
@@ -72,7 +72,10 @@ def problems(root: Path) -> Iterator[str]:
     if is_compact(root):
         yield from _compact_problems(root)
     if (root / MANIFEST).exists():
-        yield from _digest_problems(root)
+        try:
+            yield from _digest_problems(root)
+        except (DatasetError, OSError) as error:
+            yield str(error)
 
 
 def _compact_problems(root: Path) -> Iterator[str]:
@@ -88,14 +91,17 @@ def _split_problems(directory: Path, split: Split) -> Iterator[str]:
         if isinstance(array, np.ndarray) and (top := _largest(array)) >= split.vocab_size:
             yield f"{name} holds token {top}, expected less than {split.vocab_size}"
     puzzles = len(split.puzzle_identifiers)
-    description = read_json(directory / "dataset.json")
+    description = read_object(directory / "dataset.json")
     counted = {
         "total_groups": split.groups,
         "total_puzzles": puzzles,
         "mean_puzzle_examples": len(split.inputs) / max(puzzles, 1),
     }
     for key, value in counted.items():
-        if key in description and not np.isclose(description[key], value, rtol=1e-9):
+        if key not in description:
+            continue
+        said = description[key]
+        if not isinstance(said, int | float) or not np.isclose(said, value, rtol=1e-9):
             yield f"dataset.json says {key} {description[key]}, the arrays say {value}"
 
 
@@ -105,7 +111,15 @@ def _largest(array: np.ndarray) -> int:
 
 
 def _digest_problems(root: Path) -> Iterator[str]:
-    for name, expected in read_json(root / MANIFEST)["files"].items():
+    try:
+        listed = {
+            name: {"bytes": int(entry["bytes"]), "sha256": str(entry["sha256"])}
+            for name, entry in read_object(root / MANIFEST)["files"].items()
+        }
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        yield f"{root / MANIFEST} lists no files with their bytes and sha256: {error!r}"
+        return
+    for name, expected in listed.items():
         path = root / name
         if not path.exists():
             yield f"{name} is missing, the manifest lists it"

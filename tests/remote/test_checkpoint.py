@@ -47,8 +47,11 @@ def run(three_steps: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(three_steps, tmp_path / "run"))
 
 
-def test_a_checkpoint_says_what_made_it(three_steps: Path) -> None:
+def test_a_checkpoint_says_what_made_it(three_steps: Path, small_set: Path) -> None:
     made_by = json.loads((three_steps / "step_3" / "provenance.json").read_text())
+    tokens = made_by["data_files"][str(small_set)]["train/all__inputs.npy"]
+    manifest = json.loads((small_set / "manifest.json").read_text())
+    assert tokens == manifest["files"]["train/all__inputs.npy"]
     assert len(made_by["code_sha256"]) == len(made_by["data_sha256"]) == 64
     assert set(made_by["git"]) == {"commit", "dirty"}
     assert made_by["optimizer"] == "AdamATan2, in PyTorch"
