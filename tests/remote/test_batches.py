@@ -17,11 +17,6 @@ def iteration(split: Split, **changes: int) -> TrainingIteration:
     return TrainingIteration(split, **settings)
 
 
-def test_groups_come_in_upstreams_order() -> None:
-    order = np.random.Generator(np.random.Philox(seed=1)).permutation(1280)
-    assert order[:8].tolist() == [108, 889, 684, 194, 180, 603, 88, 375]
-
-
 def test_packing_is_that_of_one_draw_per_group(split: Split) -> None:
     """The algorithm of the facts, written with a loop, for many seeds and batch sizes."""
     for seed in range(5):

@@ -68,6 +68,24 @@ def test_killed_with_9_and_resumed_it_is_the_uninterrupted_run_to_the_bit(
     assert [by_step[step] for step in range(1, 7)] == losses(whole)
 
 
+def test_two_ranks_that_were_killed_are_the_uninterrupted_ones_to_the_bit(
+    start: str, small_set: Path, tmp_path: Path
+) -> None:
+    """Also what each rank has of its own: rows, part of the puzzle table, random states."""
+    run, never = tmp_path / "run", tmp_path / "never"
+    settings = (*SETTINGS, "checkpoint_every_n_steps=2")
+    with ranked(2, words(small_set, run, *settings, start)) as both:
+        both[0].until("step 3/")
+        for rank in both:
+            rank.signal(signal.SIGKILL)
+        assert [rank.end()[0] for rank in both] == [-signal.SIGKILL] * 2
+    on_ranks(2, words(small_set, run, *settings, "load_checkpoint=latest"))
+    on_ranks(2, words(small_set, never, *settings, start))
+    assert_same(everything(run, 6), everything(never, 6))
+    assert_same(of_rank(run, 6, 1), of_rank(never, 6, 1))
+    assert losses(run) == losses(never)
+
+
 def test_reports_of_several_steps_go_on_across_a_resume(
     start: str, whole: Path, small_set: Path, tmp_path: Path
 ) -> None:
