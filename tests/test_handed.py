@@ -18,6 +18,7 @@ from tests.cloudruns.scene import FOUR_H100
 from tests.clouds.serve import Cloud, cloud
 from tests.clouds.stub import StubBoxes
 from tests.homes import Home
+from tests.test_trouble import in_namespace
 
 PATIENCE_S = 180
 KEYS = {"VAST_API_KEY": "hunter2", "VAST_URL": "http://127.0.0.1:1"}
@@ -215,6 +216,19 @@ def test_the_plan_says_that_the_key_is_in_this_shell_alone(home: Home, vast: Clo
     assert "the key of vast is in this shell's environment alone" in planned.stdout, planned
     assert "gpurun auth vast" in planned.stdout
     assert files(home.places) == []
+
+
+def test_where_no_folder_is_in_memory_the_plan_says_which_guard_is_missing(
+    home: Home, vast: Cloud
+) -> None:
+    hide = "for each in /dev/shm /run/user/*; do [ ! -d $each ] || mount --bind /etc $each; done"
+    recipe, words = home.recipe(), " ".join(FOUR_H100)
+    with Shell(home, vast):
+        planned = in_namespace(
+            home, hide, f'"$GPURUN" up {recipe} --provider vast {words} --dry-run'
+        )
+    assert "there is no folder in memory to hand it over in" in planned.stdout, planned
+    assert "the keeper is no guard of this box" in planned.stdout
 
 
 def test_the_key_of_another_account_does_not_blind_the_keeper_to_a_live_box(
