@@ -26,7 +26,9 @@ from gpurun.reach import shell_of
 from gpurun.recipe import load
 from gpurun.settings import Settings
 from gpurun.store.timers import GuardWord
+from tests.boxes import box
 from tests.homes import BUILD, WAITS, Home
+from tests.hosts import Hosts, left_on, run_root
 from tests.stories import Story, journal_at
 
 
@@ -232,6 +234,25 @@ def test_a_driver_that_took_over_looks_after_them_too(home: Home) -> None:
     assert home.run("kill", run, "--yes", "--no-collect").returncode == 0
     home.until_finished(run)
     assert home.document(run)["state"] == "killed"
+
+
+@pytest.mark.box
+def test_a_fuse_on_a_box_is_reached_beside_the_work_there(tmp_path: Path) -> None:
+    with box() as machine:
+        hosts = Hosts(tmp_path / "home", machine)
+        try:
+            run = hosts.begin(held_in(hosts))
+            hosts.until_phase(run, "data", 120)
+            pid_file = run_root(machine) / ".gpurun/fuse/fuse.pid"
+            old = pid_file.read_text()
+            machine.sh(f"kill -KILL {old.split()[0]}")
+            age(hosts.places)
+            hosts.until(lambda: pid_file.read_text() != old, 120)
+            assert hosts.run("kill", run, "--yes", "--no-collect").returncode == 0
+            assert hosts.finished(run)["state"] == "killed"
+            hosts.until(lambda: left_on(machine) == [], 120)
+        finally:
+            hosts.close()
 
 
 def test_while_a_run_ends_its_keeper_comes_back(home: Home) -> None:
