@@ -24,6 +24,7 @@ from gpurun.engine.live import FINISHED
 from gpurun.engine.unwritten import BROKEN
 from gpurun.errors import GpurunError, ProviderError, StillBilling, UsageError
 from gpurun.glance import agreed_clock
+from gpurun.keeper.clouds import Clouds
 from gpurun.locks import holder
 from gpurun.model import Attempt, AttemptState, Ending, Run
 from gpurun.places import Places
@@ -34,7 +35,6 @@ from gpurun.signals import TOLD
 from gpurun.store import Journal, StoreError
 from gpurun.store.endings import KILL
 from gpurun.timers import entry_of, evidence_of
-from gpurun.wiring import provisioner
 
 T = TypeVar("T")
 
@@ -153,7 +153,7 @@ class _Kill:
         return f"; not yet asked for from here, the keeper goes on: {whys}" if whys else ""
 
     def _ask_at(self, provider: str) -> None:
-        cloud = provisioner(provider, self.settings, self.clock)
+        cloud = Clouds(self.places, self.settings, self.clock)(provider)
         whys = []
         for attempt in self.billing:
             if attempt.provider == provider:

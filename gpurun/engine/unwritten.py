@@ -15,6 +15,7 @@ from gpurun.blackbox import KILLING, BlackBox, Entry
 from gpurun.clock import Clock
 from gpurun.errors import GpurunError
 from gpurun.keeper.charges import from_blackbox
+from gpurun.keeper.clouds import Clouds
 from gpurun.model import AttemptState
 from gpurun.places import Places
 from gpurun.proof import Evidence
@@ -23,7 +24,6 @@ from gpurun.reaper import ask, holdings, look
 from gpurun.settings import Settings
 from gpurun.store import Journal, StoreError
 from gpurun.timers import entry_of, evidence_of
-from gpurun.wiring import provisioner
 
 BROKEN = (StoreError, OSError, ValueError, TypeError, LookupError)  # what a damaged journal raises
 GIVES_UP_S = 60.0
@@ -64,7 +64,7 @@ def end(
 
     def end_at(provider: str) -> None:
         left = at[provider]
-        cloud = provisioner(provider, settings, clock)
+        cloud = Clouds(places, settings, clock)(provider)
         until_s = clock.boot_s() + _lasts_s(left)
         while left and clock.boot_s() < until_s:
             _round(left, cloud, clock)
