@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpurun.blackbox import BlackBox, Entry, read_entries
+from gpurun.blackbox import KILLING, BlackBox, Entry, killed_labels, read_entries
 
 NOW = datetime(2026, 11, 21, 11, 0, tzinfo=UTC)
 
@@ -307,3 +307,19 @@ def test_a_directory_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(OSError):
         BlackBox(tmp_path / "absent" / "timers.log", "o", "m").append(entry())
     assert os.listdir(tmp_path) == []  # noqa: PTH208
+
+
+def test_that_a_person_has_ended_it_is_known_whatever_is_written_then(box: BlackBox) -> None:
+    for state in ("made", KILLING, "deleting", "gone"):
+        box.append(entry(1, state=state))
+    box.append(entry(1, label="gpurun-a-b-killing-d"))
+    assert box.read()["gpurun-a-b-c"].settled
+    assert box.killed() == killed_labels(box.path) == {"gpurun-a-b-c"}
+    assert killed_labels(box.path.with_name("absent")) == frozenset()
+
+
+def test_a_note_of_a_kill_outlives_a_compaction_while_its_box_may_live(box: BlackBox) -> None:
+    box.append(entry(1))
+    box.append(entry(1, state=KILLING))
+    box.compact(lambda each: not each.settled)
+    assert box.killed() == {"gpurun-a-b-c"}
