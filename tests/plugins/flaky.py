@@ -4,6 +4,7 @@ Faults are the keys of `faults.json` in the state directory; each names what goe
 """
 
 import json
+import time
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -45,6 +46,8 @@ class Flaky:
     def create(self, order: Order) -> Created:
         with (self._home / "creates").open("a") as file:
             file.write(order.label + "\n")
+        while self._fault("create_waits"):
+            time.sleep(0.05)
         if self._fault("refuses"):
             raise NoCapacity("flaky: the offer is gone")
         if self._fault("request_is_lost"):
