@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gpurun.blackbox import BlackBox
+from gpurun.blackbox import KILLING, BlackBox
 from gpurun.clock import ANSWERS_APART_S, Deadline, SystemClock
 from gpurun.keeper.daemon import Keeper
 from gpurun.keeper.merge import merge_blackbox
@@ -247,3 +247,15 @@ def test_whoever_drives_after_the_restart_has_the_time_that_was_agreed(at_vast: 
     assert held is not None and held.boot_id == after.clock.boot_id
     assert (held.fires_at, held.ends_at) == (timer.fires_at, timer.ends_at)
     assert abs(held.ends_boot_s - after.clock.boot_s() - after.until(E_S)) < 2
+
+
+def test_what_a_person_has_ended_waits_for_no_answer(at_vast: Life) -> None:
+    """It is in the black box alone: written by a clock that was nine hours ahead of this one."""
+    after = restarted(at_vast, -HOURS_9_S)
+    spoil(after)
+    [entry] = after.keeper.blackbox.read().values()
+    ended_at = entry.ends_at + timedelta(days=1)
+    at_vast.market.fault("stale_date", age_s=600)
+    after.keeper.blackbox.append(replace(entry, state=KILLING, fires_at=ended_at, ends_at=ended_at))
+    after.ticks(2)
+    assert not after.alive
