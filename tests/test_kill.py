@@ -12,9 +12,11 @@ import pytest
 
 from gpurun.blackbox import KILLING, killed_labels, read_entries
 from gpurun.clock import SystemClock
+from gpurun.locks import hold
 from tests.accounts import Accounts, accounts_of
 from tests.chaos.disk import fill, free, small_disk
 from tests.homes import WAITS, Home
+from tests.stories import Story, journal_at
 
 PLUGINS = Path(__file__).parent / "plugins"
 LONG_S = 180
@@ -34,7 +36,7 @@ def locked(home: Home) -> Iterator[None]:
 
 def trains(home: Home, *words: str) -> str:
     """A run that trains until it is ended."""
-    run = home.up(home.recipe(train=WAITS), *words)
+    run = home.up(home.recipe(train=WAITS, grace_minutes=2), *words)
     home.until_phase(run, "train", LONG_S)
     home.until(lambda: bool(home.box_processes()), LONG_S)
     return run
@@ -74,6 +76,7 @@ def test_what_is_killed_while_the_journal_is_locked_is_killed_in_it_afterwards(h
         assert home.box_processes() == []
         assert found["state"] == "killed"
         assert "its end is not written" in str(found["said"])
+        assert "the keeper does that once it can" in str(found["said"])
     until_killed(home, run)
 
 
@@ -122,6 +125,18 @@ def test_a_run_on_a_full_disk_without_its_reserve_is_killed(home: Home) -> None:
         home.close()
 
 
+def test_a_run_that_has_bought_nothing_is_not_called_ended_while_the_journal_is_locked(
+    home: Home,
+) -> None:
+    clock = SystemClock()
+    story = Story(journal_at(home.places.root, clock), clock).begun()
+    with locked(home), hold(home.places.keeper_lock):
+        done = home.run("kill", story.run_id, "--yes", "--no-collect")
+    assert done.returncode == 2
+    assert "nothing of it is known to bill; its end is not written" in done.stderr
+    assert story.journal.runs.get(story.run_id).ending is None
+
+
 # Several, at clouds, by the black box alone.
 
 
@@ -167,3 +182,14 @@ def test_what_one_cloud_keeps_from_being_proven_the_other_does_not(accounts: Acc
     assert accounts.alive(accounts.prime) == {pod}
     entries = read_entries(accounts.home.places.blackbox)
     assert entries[story.label].state == KILLING, "a keeper goes on from there"
+
+
+def test_what_can_be_written_nowhere_is_ended_and_said(accounts: Accounts) -> None:
+    accounts.trace(accounts.run_of(accounts.vast)[0])
+    lock = accounts.home.places.blackbox.with_name("timers.log.lock")
+    accounts.spoil_journal()
+    with hold(lock):
+        found = result_of(accounts.home, "--all", "--no-collect")
+    assert found["state"] == "killed"
+    assert "nor could it be noted" in str(found["said"])
+    assert accounts.alive(accounts.vast) == set()

@@ -166,16 +166,21 @@ class _Kill:
 
 
 def _unwritten(run_id: str, error: Exception, boxes: Sequence[unwritten.Box]) -> Killing:
-    why = error if isinstance(error, GpurunError) else StoreError(f"run {run_id}: {error!r}")
-    if not boxes:  # nothing of it bills, as far as is known
-        return Killing(str(why), trouble=why)
-    if alive := [f"{box.evidence.label}: {box.why}" for box in boxes if not box.gone]:
-        said = f"run {run_id} may still bill: {'; '.join(alive)}. Nor is its end written: {why}"
-        return Killing(said, trouble=StillBilling(said))
-    return Killing(
-        f"run {run_id}: its box is proven gone, nothing was fetched; its end is not written: {why}",
-        proven=True,
+    if isinstance(error, UsageError) and not boxes:  # there is no such run
+        return Killing(str(error), trouble=error)
+    unsaid = f"its end is not written ({error}); " + (
+        "the keeper does that once it can"
+        if boxes and all(box.noted for box in boxes)
+        else "nor could it be noted: the journal will not say that it was killed"
     )
+    if not boxes:
+        said = f"run {run_id}: nothing of it is known to bill; {unsaid}. Kill it again"
+        return Killing(said, trouble=StoreError(said))
+    if alive := [f"{box.evidence.label}: {box.why}" for box in boxes if not box.gone]:
+        said = f"run {run_id} may still bill: {'; '.join(alive)}; {unsaid}. Kill it again"
+        return Killing(said, trouble=StillBilling(said))
+    said = f"run {run_id}: its box is proven gone, nothing was fetched; {unsaid}"
+    return Killing(said, proven=True)
 
 
 def _freeing(places: Places, write: Callable[[], T]) -> T:

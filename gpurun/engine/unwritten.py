@@ -40,6 +40,7 @@ class Box:
     provider: str
     evidence: Evidence
     entry: Entry | None  # its line in the black box, or what that would be
+    noted: bool = False  # there, that a person has ended it
     gone: bool = False
     why: str = "it could not be asked for in time"
 
@@ -108,6 +109,7 @@ def _note(boxes: Sequence[Box], state: str, places: Places, clock: Clock) -> Non
             if box.entry is not None:
                 entry = replace(box.entry, state=state, fires_at=now, ends_at=now)
                 BlackBox(places.blackbox, "", "").append(entry)
+                box.noted = True
 
 
 def _lasts_s(boxes: Sequence[Box]) -> float:
