@@ -77,16 +77,17 @@ def test_a_run_is_extended_within_its_money_and_the_caps_on_every_guard(home: Ho
     assert "it is killed" in late.stderr
 
 
+@pytest.mark.timeout(900)
 def test_new_money_is_given_by_name_and_written_down(home: Home) -> None:
-    run = home.up(home.recipe(train=WAITS, run_minutes=20))
-    home.until_phase(run, "train")
+    run = home.up(home.recipe(train=WAITS, run_minutes=60))
+    home.until_phase(run, "train", within_s=180)
     poor = home.run("extend", run, "9h", "--yes")
     assert poor.returncode == 3
     enough = re.search(rf"`gpurun extend {run} TIME --max-usd (\d+)`", poor.stderr)
     assert enough is not None, poor.stderr
     for wrong, code, said in (
         ("-30", 2, "'-30' is no amount of dollars between 0 and 1000000"),
-        ("9.99", 2, f"run {run} may cost $10.00 already, and $1."),
+        ("9.99", 2, f"run {run} may cost $10.00 already, and $"),
         (f"{int(enough[1]) - 1}", 3, f"--max-usd {enough[1]}`"),
     ):
         refused = home.run("extend", run, "9h", "--yes", "--max-usd", wrong)
@@ -114,17 +115,18 @@ def test_new_money_is_given_by_name_and_written_down(home: Home) -> None:
     assert said in home.run("report", run).stdout
 
 
+@pytest.mark.timeout(900)
 def test_a_run_that_is_set_up_is_armed_by_the_money_that_it_was_given_since(home: Home) -> None:
     """Its driver has read the recipe long before."""
     build = "until [ -e go ]; do sleep 0.1; done; mkdir -p data/train data/test"
     build += "; touch data/train/dataset.json data/test/dataset.json"
     run = home.up(home.recipe(build=build, train=WAITS, setup_minutes=20, run_minutes=300))
-    home.until_phase(run, "data")
+    home.until_phase(run, "data", within_s=180)
     done = home.run("extend", run, "1m", "--yes", "--max-usd", "40")
     assert done.returncode == 0, done.stderr
     [box] = home.places.boxes.glob("gpurun-*")
     (next(iter(box.rglob(".gpurun"))).parent / "go").touch()
-    home.until_phase(run, "train")
+    home.until_phase(run, "train", within_s=180)
     timer = home.document(run)["timer"]
     assert timer["kind"] == "run"
     assert timer["remaining_s"] > 290 * 60  # $10 pay for 160

@@ -247,8 +247,8 @@ def killed_at(home: Home, run: str, point: str) -> None:
 def test_a_run_whose_extension_was_killed_gets_its_new_end_on_every_guard(
     home: Home, point: str
 ) -> None:
-    run = home.up(home.recipe(train=WAITS, run_minutes=20))
-    home.until_phase(run, "train")
+    run = home.up(home.recipe(train=WAITS, run_minutes=60))
+    home.until_phase(run, "train", within_s=180)
     home.until(lambda: {guard["state"] for guard in home.document(run)["guards"]} == {"armed"})
     before = home.document(run)["timer"]
     killed_at(home, run, point)
