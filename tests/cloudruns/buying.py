@@ -2,9 +2,11 @@
 
 from gpurun.avoid import Avoided
 from gpurun.clock import SystemClock
+from gpurun.model import Ending
 from tests.cloudruns.scene import Scene
 from tests.cloudruns.stories import BOTH, PRIME_FIRST, VAST, Story
 
+ENDED = ("killed", 7, 1)
 NEXT = ("done", 0, 2)  # the first box is ended, the next one trains
 
 
@@ -74,18 +76,19 @@ def fewer_gpus(scene: Scene) -> None:
 
 def fewer_gpus_and_no_end(scene: Scene) -> None:
     """No next box is bought while the first may live (protocol F55, I19)."""
-    scene.cloud.fault("wrong_gpu")
+    scene.cloud.fault("wrong_gpu", where="row")
     scene.cloud.fault("delete_lies")
     run = scene.up()
-    scene.until(lambda: scene.look(run)["state"] == "still_billing", 240)
+    scene.until(lambda: scene.look(run)["state"] == "still_billing", 200)
     assert scene.last["exit_code"] == 10
     assert len(scene.made()) == 1
-    scene.cloud.clear("wrong_gpu")
+    killing = scene.home.start("kill", run, "--yes", "--no-collect")
+    journal = scene.home.journal()
+    scene.until(lambda: journal.runs.get(run).ending is Ending.KILL)
+    journal.close()
     scene.cloud.clear("delete_lies")
-    scene.until_made(2)
-    scene.until_training(run)
-    scene.release()
     scene.finished(run)
+    killing.communicate(timeout=120)
 
 
 def dearer_row(scene: Scene) -> None:
@@ -136,7 +139,7 @@ STORIES = (
     Story("create is refused, and made a box", VAST, refused_yet_made, ("failed", 4, 1)),
     Story("the row costs twice the offer", VAST, dearer_row, NEXT),
     Story("the box has fewer GPUs than were bought", BOTH, fewer_gpus, NEXT),
-    Story("the box has fewer GPUs, and its DELETE is a lie", BOTH, fewer_gpus_and_no_end, NEXT),
+    Story("the box has fewer GPUs, and its DELETE is a lie", BOTH, fewer_gpus_and_no_end, ENDED),
     Story("the box never gets ready", BOTH, stuck, NEXT),
     Story("the container does not start", VAST, does_not_start, NEXT),
     Story("nobody can log in", PRIME_FIRST, no_ssh, NEXT),
