@@ -6,10 +6,10 @@ rate, until the provider has said what it charged.
 
 from decimal import ROUND_CEILING, Decimal
 
+from gpurun.budget import CENT
 from gpurun.model import SETTLED, AttemptState
 
 MARKS = (50, 80, 95)  # percent
-CENT = Decimal("0.01")
 
 
 def passed(spent: Decimal, limit: Decimal) -> int:

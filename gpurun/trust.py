@@ -24,7 +24,7 @@ def may_buy(places: Places, clock: Clock) -> Journal:
     journal.database.require_current()
     blackbox = BlackBox(places.blackbox, *journal.owner.ensure())
     try:
-        merge_blackbox(journal, blackbox, clock)
+        merge_blackbox(journal, blackbox)
     except OSError as error:
         raise UsageError(
             f"{places.blackbox} cannot be read ({error.strerror}): nothing was rented. Move it "

@@ -53,8 +53,10 @@ def save(training: Training, config: PretrainConfig, ranks: Ranks, votes: dict) 
         return _save(training, config, ranks, votes)
     except NotSaved:
         run = Path(config.checkpoint_path)
-        keep = {"keep_last": config.keep_last, "keep_best": config.keep_best}
-        if not ranks.any(flag=ranks.first and make_room(run, **keep)):
+        if not ranks.any(
+            flag=ranks.first
+            and make_room(run, keep_last=config.keep_last, keep_best=config.keep_best)
+        ):
             raise
         log.warning("%s has no room for another checkpoint: only the newest is kept", run)
     return _save(training, config, ranks, votes)

@@ -227,7 +227,7 @@ def test_a_restored_timer_is_not_held_by_a_clock_that_may_be_wrong(at_vast: Life
     moved = replace(timer, seq=2, fires_at=timer.fires_at + later, ends_at=timer.ends_at + later)
     attempt = journal.attempts.get(at_vast.label)
     after.keeper.blackbox.append(entry_of(attempt, moved, "seen"))
-    merge_blackbox(after.journal, after.keeper.blackbox, after.clock)
+    merge_blackbox(after.journal, after.keeper.blackbox)
     after.ticks(2 * int(ANSWERS_APART_S) + FEW_S)
     after.sleeps(after.until(E_S) + 60)
     after.ticks(FEW_S)

@@ -16,6 +16,7 @@ from sqlmodel import select
 
 from gpurun import web
 from gpurun.blackbox import BlackBox
+from gpurun.clock import Deadline
 from gpurun.guards import AtProvider, at_provider
 from gpurun.keeper import ahead
 from gpurun.keeper.ahead import AheadOfJournal
@@ -96,8 +97,9 @@ class Half:
             self.clock.advance(5)
             self.ahead.step()
             self.owed.step()
+            deadline = Deadline(60, poll_s=0.005)
             while self.owed.working():
-                pass
+                assert not deadline.passed()
 
     @property
     def in_force(self) -> Timer:

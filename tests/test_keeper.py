@@ -267,7 +267,7 @@ def test_a_database_restored_to_the_intent_buys_nothing_and_ends_the_box(world: 
         session.connection().exec_driver_sql(
             "UPDATE instances SET state='intent', instance_id=NULL, sent_at=NULL"
         )
-    merge_blackbox(world.journal, world.blackbox, world.clock)
+    merge_blackbox(world.journal, world.blackbox)
     assert "keeper adopt" in world.journal.owner.trouble()
     world.tick(6, apart_s=61)
     assert not world.alive

@@ -36,7 +36,7 @@ def locked(home: Home) -> Iterator[None]:
 
 def trains(home: Home, *words: str) -> str:
     """A run that trains until it is ended."""
-    run = home.up(home.recipe(train=WAITS, grace_minutes=2), *words)
+    run = home.up(home.recipe(train=WAITS, run_minutes=60, grace_minutes=2), *words)
     home.until_phase(run, "train", LONG_S)
     home.until(lambda: bool(home.box_processes()), LONG_S)
     return run

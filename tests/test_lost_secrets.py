@@ -4,15 +4,19 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from gpurun.locks import holder
 from tests.homes import BUILD, WAITS, Home
+
+pytestmark = pytest.mark.timeout(900)
 
 GOES_ON = 'mkdir -p out; until [ -e "$GO" ]; do sleep 0.1; done; echo 42 > out/result.txt'
 
 
 def begun(home: Home, *, build: str, train: str) -> str:
     """A run whose recipe wants a secret, which only the shell of `up` has; its id."""
-    recipe = home.recipe(build=build, train=train)
+    recipe = home.recipe(build=build, train=train, setup_minutes=30, run_minutes=30)
     recipe.write_text(recipe.read_text() + "secrets:\n  - name: TOKEN\n")
     home.env["TOKEN"] = "hunter2"
     run = home.up(recipe)

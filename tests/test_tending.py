@@ -188,7 +188,10 @@ def held_in(home: Home) -> Path:
     wait = "until [ -e go.{0} ]; do sleep 0.1; done"
     build = f"{wait.format('data')}; {BUILD}"
     path = home.recipe(
-        build=build, train=f"{wait.format('train')}\nmkdir -p out; echo 42 > out/result.txt"
+        build=build,
+        train=f"{wait.format('train')}\nmkdir -p out; echo 42 > out/result.txt",
+        setup_minutes=30,
+        run_minutes=30,
     )
     text = path.read_text().replace("  verify:\n", f"  verify:\n    run: {wait.format('verify')}\n")
     path.write_text(text)
@@ -211,6 +214,7 @@ def lose_both(home: Home) -> None:
     home.until(lambda: pid_file.read_text() != old, 120)
 
 
+@pytest.mark.timeout(900)
 def test_in_every_phase_both_come_back(home: Home) -> None:
     run = home.up(held_in(home))
     for phase in ("data", "verify", "train"):

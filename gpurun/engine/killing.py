@@ -21,7 +21,7 @@ from gpurun.clock import Clock
 from gpurun.engine import unwritten
 from gpurun.engine.context import budget_of
 from gpurun.engine.live import FINISHED
-from gpurun.engine.unwritten import BROKEN
+from gpurun.engine.unwritten import BROKEN, BUSY_S
 from gpurun.errors import GpurunError, ProviderError, StillBilling, UsageError
 from gpurun.glance import agreed_clock
 from gpurun.keeper.clouds import Clouds
@@ -41,7 +41,7 @@ T = TypeVar("T")
 ASKED_WITHIN_S = 10.0
 LOCKED_S = 15.0  # so long a lock on the journal is waited out, where something may be collected
 AGAIN_S = 1.0
-BUSY_S = (5.0, 0.25)  # once one ending could not be written no other box waits for its own
+BUSY_FIRST_S = 5.0  # once one ending could not be written no other box waits for its own
 MADE = (AttemptState.MADE, AttemptState.SEEN, AttemptState.DELETING)
 
 
@@ -81,7 +81,7 @@ class _Kill:
 
     def of(self, run_ids: Sequence[str]) -> dict[str, Killing]:
         for run_id in run_ids:
-            self.write(run_id, BUSY_S[bool(self.refused)])
+            self.write(run_id, BUSY_S if self.refused else BUSY_FIRST_S)
         if self.collect:
             self._outwait_a_lock()
         for run_id in run_ids:
@@ -89,7 +89,7 @@ class _Kill:
         trouble = self._summon_keeper()
         if not self.collect:
             trouble += self._ask_to_go()
-        boxes: list[unwritten.Box] = []
+        boxes: list[unwritten.Unproven] = []
         if refused := list(self.refused):
             boxes = unwritten.end(refused, self.places, self.settings, self.clock, self.write)
         return {
@@ -99,7 +99,7 @@ class _Kill:
             for run_id in run_ids
         }
 
-    def write(self, run_id: str, busy_s: float = BUSY_S[-1]) -> bool:
+    def write(self, run_id: str, busy_s: float = BUSY_S) -> bool:
         """K1; whether the journal took it."""
         try:
             with closing(Journal(self.places.database, self.clock, busy_s)) as journal:
@@ -165,7 +165,7 @@ class _Kill:
             raise ProviderError("; ".join(whys))
 
 
-def _unwritten(run_id: str, error: Exception, boxes: Sequence[unwritten.Box]) -> Killing:
+def _unwritten(run_id: str, error: Exception, boxes: Sequence[unwritten.Unproven]) -> Killing:
     if isinstance(error, UsageError) and not boxes:  # there is no such run
         return Killing(str(error), trouble=error)
     unsaid = f"its end is not written ({error}); " + (

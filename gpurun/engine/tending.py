@@ -44,9 +44,7 @@ class Beside:
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> "Beside":
-        self._left = left = threading.Event()
-        self._thread = threading.Thread(target=self._go, args=(left,), daemon=True, name="beside")
-        self._thread.start()
+        self._begin()
         return self
 
     def __exit__(
@@ -65,7 +63,12 @@ class Beside:
         try:
             yield
         finally:
-            self.__enter__()
+            self._begin()
+
+    def _begin(self) -> None:
+        self._left = left = threading.Event()
+        self._thread = threading.Thread(target=self._go, args=(left,), daemon=True, name="beside")
+        self._thread.start()
 
     def _leave(self, within_s: float | None) -> None:
         self._left.set()
@@ -197,4 +200,4 @@ def fuse_tended(ctx: Context, attempt: Attempt, say: Callable[[str], None]) -> B
 
 def _holds(state: FuseState | None, timer: Timer) -> bool:
     """A later timer than ours is one that is being put in force, or was paid for."""
-    return state is not None and state.holds(max(state.seq, timer.seq))
+    return state is not None and state.seq >= timer.seq and state.holds(state.seq)

@@ -33,7 +33,7 @@ BUSY_S = 0.25
 
 
 @dataclass(slots=True)
-class Box:
+class Unproven:
     """What may bill of such a run, and what has become of it."""
 
     run_id: str
@@ -51,7 +51,7 @@ def end(
     settings: Settings,
     clock: Clock,
     write: Callable[[str], bool],
-) -> list[Box]:
+) -> list[Unproven]:
     """DELETE and PROOF of all that may bill of these runs.
 
     `write` tries the journal once more.  A run that it takes after all is left to driver and
@@ -59,7 +59,7 @@ def end(
     """
     boxes = [box for run_id in run_ids for box in _boxes(run_id, places, clock)]
     _note(boxes, KILLING, places, clock)
-    at: dict[str, list[Box]] = {}
+    at: dict[str, list[Unproven]] = {}
     for box in boxes:
         at.setdefault(box.provider, []).append(box)
 
@@ -81,9 +81,9 @@ def end(
     return boxes
 
 
-def _boxes(run_id: str, places: Places, clock: Clock) -> list[Box]:
+def _boxes(run_id: str, places: Places, clock: Clock) -> list[Unproven]:
     """By the journal; what it cannot tell, by the black box."""
-    known: dict[str, Box | None] = {}
+    known: dict[str, Unproven | None] = {}
     with suppress(*BROKEN), closing(Journal(places.database, clock, BUSY_S)) as journal:
         for attempt in journal.attempts.of_run(run_id):
             known[attempt.label] = None
@@ -91,17 +91,17 @@ def _boxes(run_id: str, places: Places, clock: Clock) -> list[Box]:
                 timer = journal.timers.of(attempt.label)
                 entry = entry_of(attempt, timer, attempt.state) if timer is not None else None
                 evidence = evidence_of(attempt, clock)
-                known[attempt.label] = Box(run_id, attempt.provider, evidence, entry)
+                known[attempt.label] = Unproven(run_id, attempt.provider, evidence, entry)
     with suppress(OSError):
         for label, entry in BlackBox(places.blackbox, "", "").read().items():
             charge = from_blackbox(entry) if f"-{run_id}-" in label else None
             if charge is not None and label not in known:
                 evidence = replace(charge.evidence(clock), seen=entry.state == AttemptState.SEEN)
-                known[label] = Box(run_id, charge.provider, evidence, entry)
+                known[label] = Unproven(run_id, charge.provider, evidence, entry)
     return [box for box in known.values() if box is not None]
 
 
-def _note(boxes: Sequence[Box], state: str, places: Places, clock: Clock) -> None:
+def _note(boxes: Sequence[Unproven], state: str, places: Places, clock: Clock) -> None:
     """As far as anything can be written; no box waits for it."""
     now = clock.now()
     with suppress(OSError):
@@ -112,11 +112,11 @@ def _note(boxes: Sequence[Box], state: str, places: Places, clock: Clock) -> Non
                 box.noted = True
 
 
-def _lasts_s(boxes: Sequence[Box]) -> float:
+def _lasts_s(boxes: Sequence[Unproven]) -> float:
     return GIVES_UP_S + EACH_S * len(boxes)
 
 
-def _round(boxes: Sequence[Box], cloud: Provisioner, clock: Clock) -> None:
+def _round(boxes: Sequence[Unproven], cloud: Provisioner, clock: Clock) -> None:
     """Each is asked to end, then one list serves all of them."""
     for box in boxes:
         with _told(box):
@@ -130,7 +130,7 @@ def _round(boxes: Sequence[Box], cloud: Provisioner, clock: Clock) -> None:
 
 
 @contextmanager
-def _told(*boxes: Box) -> Iterator[None]:
+def _told(*boxes: Unproven) -> Iterator[None]:
     """What goes wrong is told; not even a bug of an adapter's keeps another box waiting."""
     try:
         yield
@@ -139,7 +139,7 @@ def _told(*boxes: Box) -> Iterator[None]:
             box.why = str(error) if isinstance(error, GpurunError) else repr(error)
 
 
-def _written(boxes: Sequence[Box], write: Callable[[str], bool]) -> set[str]:
+def _written(boxes: Sequence[Unproven], write: Callable[[str], bool]) -> set[str]:
     """The runs that the journal takes now; a locked one is waited for once a round."""
     taken: set[str] = set()
     for run_id in {box.run_id for box in boxes}:
@@ -149,7 +149,7 @@ def _written(boxes: Sequence[Box], write: Callable[[str], bool]) -> set[str]:
     return taken
 
 
-def _next_look_s(boxes: Sequence[Box], cloud: Provisioner) -> float:
+def _next_look_s(boxes: Sequence[Unproven], cloud: Provisioner) -> float:
     """After acknowledged DELETEs the second list is due once the gap has passed."""
     if not boxes:
         return 0.0

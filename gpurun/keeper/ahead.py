@@ -13,6 +13,7 @@ from contextlib import suppress
 from gpurun.blackbox import BlackBox
 from gpurun.clock import Clock
 from gpurun.errors import GpurunError
+from gpurun.keeper.merge import UNTIL_ADOPTED
 from gpurun.model import Timer
 from gpurun.provider import Provisioner
 from gpurun.store import Journal
@@ -25,8 +26,7 @@ LOOK_EVERY_S = 10.0
 LET_BE_S = 20.0  # whoever extends is let be
 RESTORED = (
     "a guard of a box knows of a later timer than the journal: the state directory was restored. "
-    "Timers are enforced, nothing is bought. Look at `gpurun status` and `gpurun orphans`, then "
-    "run `gpurun keeper adopt`"
+    f"{UNTIL_ADOPTED}"
 )
 
 

@@ -17,8 +17,8 @@ from gpurun.store.periods import PeriodCap, Room
 
 def all_caps(settings: Settings, now: datetime) -> list[PeriodCap]:
     """Those of all providers together, and those of each that has its own."""
-    kinds = {"", *settings.max_usd_per_day_at, *settings.max_usd_per_month_at}
-    found = (cap for kind in sorted(kinds) for cap in period_caps(settings, kind, now))
+    providers = {"", *settings.max_usd_per_day_at, *settings.max_usd_per_month_at}
+    found = (cap for each in sorted(providers) for cap in period_caps(settings, each, now))
     return list(dict.fromkeys(found))
 
 
@@ -28,7 +28,7 @@ def news_of(rooms: Sequence[Room], on: Collection[str], told: Collection[str]) -
         cap = room.cap
         again = f"of {cap.name} ${cap.usd:.2f} since {cap.since:%Y-%m-%d}"
         mark = highest(passed(room.counted_usd, cap.usd), on, told, again)
-        if mark and f"{mark} {again}" not in told:
+        if mark:
             title = f"gpurun: {mark} of {cap.name} is spent or reserved"
             yield News("", mark, title, _body(room), again)
 

@@ -3,7 +3,6 @@
 import logging
 
 from gpurun.blackbox import BlackBox
-from gpurun.clock import Clock
 from gpurun.model import AttemptState, Ending, Timer
 from gpurun.store import Journal, StoreError
 from gpurun.store.endings import KILL
@@ -11,13 +10,14 @@ from gpurun.store.endings import KILL
 log = logging.getLogger("gpurun.keeper")
 
 NO_BOOT = ""  # whose boot clock held it is not known: the time of day counts
-RESTORED = (
-    "the database is older than timers.log: it was restored. Timers are enforced, nothing is "
-    "bought. Look at `gpurun status` and `gpurun orphans`, then run `gpurun keeper adopt`"
+UNTIL_ADOPTED = (
+    "Timers are enforced, nothing is bought. Look at `gpurun status` and `gpurun orphans`, then "
+    "run `gpurun keeper adopt`"
 )
+RESTORED = f"the database is older than timers.log: it was restored. {UNTIL_ADOPTED}"
 
 
-def merge_blackbox(journal: Journal, blackbox: BlackBox, clock: Clock) -> None:
+def merge_blackbox(journal: Journal, blackbox: BlackBox) -> None:
     """Import what a restored database has forgotten; refuse to buy until a human has looked."""
     entries = {
         label: entry

@@ -57,7 +57,7 @@ def keep(places: Places) -> None:
         return
     blackbox = BlackBox(places.blackbox, owner_id, machine)
     try:
-        merge_blackbox(journal, blackbox, clock)
+        merge_blackbox(journal, blackbox)
         if places.blackbox.exists() and places.blackbox.stat().st_size > COMPACT_BYTES:
             blackbox.compact(lambda entry: not entry.settled)
     except Exception:  # whatever the state directory is like: the ticks must begin

@@ -8,7 +8,7 @@ from gpurun.store.database import Database
 from gpurun.store.tables import InstanceRow, TimerRow
 from gpurun.timers import timer_for
 
-HELD = (TimerState.ARMING.value, TimerState.IN_FORCE.value, TimerState.FIRED.value)
+STANDING = (TimerState.ARMING.value, TimerState.IN_FORCE.value, TimerState.FIRED.value)
 
 
 def hold_by_this_boot(database: Database, clock: Clock) -> None:
@@ -18,7 +18,7 @@ def hold_by_this_boot(database: Database, clock: Clock) -> None:
         .join(InstanceRow, col(InstanceRow.label) == TimerRow.label)
         .where(
             TimerRow.boot_id != clock.boot_id,
-            col(TimerRow.state).in_(HELD),
+            col(TimerRow.state).in_(STANDING),
             col(InstanceRow.state).not_in([state.value for state in SETTLED]),
         )
     )

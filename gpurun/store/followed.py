@@ -19,7 +19,7 @@ from gpurun.store.ledger import add_booking, add_reserve, committed, release_res
 from gpurun.store.marks import max_usd_of
 from gpurun.store.rows import timer_of
 from gpurun.store.tables import GuardRow, InstanceRow, RunRow, TimerRow
-from gpurun.store.timers import HELD, bring_forward, in_force
+from gpurun.store.timers import HELD, in_force, replace_at_once
 from gpurun.timers import ends_in_s, fires_in_s, timer_for
 
 ZERO = Decimal(0)
@@ -84,4 +84,4 @@ def follow(database: Database, clock: Clock, guard: Ahead, traits: Traits) -> Ti
         # What the guard does not hold already must be newer than what it holds.
         seq = guard.seq if ends_at == guard.ends_at else guard.seq + 1
         followed = timer_for(box.label, seq, old.kind, fires_at, ends_at, clock)
-        return bring_forward(session, old, followed)
+        return replace_at_once(session, old, followed)

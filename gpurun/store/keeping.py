@@ -11,7 +11,7 @@ from gpurun.store.ledger import add_reserve, release_reservation
 from gpurun.store.rows import timer_of
 from gpurun.store.runs import fence
 from gpurun.store.tables import EventRow, InstanceRow, RunRow
-from gpurun.store.timers import bring_forward, in_force
+from gpurun.store.timers import in_force, replace_at_once
 from gpurun.timers import ends_in_s, timer_for
 
 KEEP = "keep"
@@ -50,7 +50,7 @@ class Keeping:
                 return None
             fires_at, ends_at = after(now, kept_s), after(now, min(left_s, kept_s + grace_s))
             timer = timer_for(label, 0, KEEP, fires_at, ends_at, self._clock)
-            timer = bring_forward(session, old, timer)
+            timer = replace_at_once(session, old, timer)
             release_reservation(session, run_id, label, self._clock)
             ends = Deadlines(fires_at, ends_at, box.ceiling_at)
             usd = ceiling_usd(box.usd_per_hour, now, ends, traits)

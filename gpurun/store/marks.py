@@ -45,8 +45,13 @@ def note_marks(session: Session, box: InstanceRow, clock: Clock) -> None:
 
 def max_usd_of(run: RunRow) -> Decimal | None:
     """None of a damaged row."""
+    return of_budget(run, "max_usd")
+
+
+def of_budget(run: RunRow, key: str) -> Decimal | None:
+    """An amount of the recipe's budget; None of a damaged row."""
     try:
-        return Decimal(str(json.loads(run.recipe_json)["budget"]["max_usd"]))
+        return Decimal(str(json.loads(run.recipe_json)["budget"][key]))
     except (ValueError, KeyError, TypeError, InvalidOperation):
         return None
 

@@ -5,10 +5,9 @@ The keeper's timer is in force at once, in the transaction that writes the price
 beside it are found to hold an older one, and are armed again by whoever tends them.
 """
 
-import json
 from collections.abc import Sequence
 from datetime import timedelta
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 
 from sqlmodel import Session
 
@@ -19,11 +18,11 @@ from gpurun.provider import Traits
 from gpurun.store.database import Database
 from gpurun.store.holds import add_hold, held_for_traffic
 from gpurun.store.ledger import add_booking, add_reserve, committed, release_reservation
-from gpurun.store.marks import max_usd_of
+from gpurun.store.marks import max_usd_of, of_budget
 from gpurun.store.periods import PeriodCap, rooms
 from gpurun.store.rows import timer_of
 from gpurun.store.tables import EventRow, InstanceRow, RunRow
-from gpurun.store.timers import bring_forward, in_force, is_being_moved
+from gpurun.store.timers import in_force, is_being_moved, replace_at_once
 from gpurun.timers import ends_in_s, fires_in_s, timer_for
 
 ZERO = Decimal(0)
@@ -49,7 +48,7 @@ class Prices:
                 return None
             said = f"${box.usd_per_hour}/h before, now ${usd_per_hour}/h"
             self._event(session, box, "dearer", said)
-            most = _most_usd_per_hour(session, box)
+            most = of_budget(session.get_one(RunRow, box.run_id), "max_usd_per_hour")
             over = most is not None and usd_per_hour > most
             if over:
                 said = f"its box cost {said}, which is over budget.max_usd_per_hour ${most}"
@@ -102,16 +101,20 @@ class Prices:
         fires_at = after(now, fires_in_s(timer, self._clock))
         ends_at = after(now, ends_in_s(timer, self._clock))
         paid_at = max(now, paid_until(now, left_usd, box.usd_per_hour, traits))
-        grace, kind = max(timedelta(0), ends_at - fires_at), PRICE if ends_now else timer.kind
-        nearer, moved = ends_now or paid_at < ends_at, None
+        grace = max(timedelta(0), ends_at - fires_at)
+        kind = PRICE if ends_now else timer.kind
+        nearer = ends_now or paid_at < ends_at
+        moved = None
         if nearer:
-            ends_at = min(ends_at, paid_at, now + grace if ends_now else paid_at)
+            ends_at = min(ends_at, paid_at)
+            if ends_now:
+                ends_at = min(ends_at, now + grace)
             fires_at = max(now, min(fires_at, ends_at - grace))
-            said = f"its money now ends at {ends_at:%H:%M:%S} UTC"
-            self._event(session, box, "shortened", said)
+            why = "its price ends it" if ends_now else "its money now ends"
+            self._event(session, box, "shortened", f"{why} at {ends_at:%H:%M:%S} UTC")
         if nearer or is_being_moved(session, old):  # by the old price
             moved = timer_for(box.label, 0, kind, fires_at, ends_at, self._clock)
-            moved = bring_forward(session, old, moved)
+            moved = replace_at_once(session, old, moved)
         box.ceiling_at = min(box.ceiling_at, paid_at)
         session.add(box)
         ends = Deadlines(fires_at, ends_at, box.ceiling_at)
@@ -130,15 +133,6 @@ class Prices:
                 at=at, run_id=box.run_id, label=box.label, who="store", what=what, detail=detail
             )
         )
-
-
-def _most_usd_per_hour(session: Session, box: InstanceRow) -> Decimal | None:
-    """What its run allows; None of a damaged row."""
-    run = session.get_one(RunRow, box.run_id)
-    try:
-        return Decimal(str(json.loads(run.recipe_json)["budget"]["max_usd_per_hour"]))
-    except (ValueError, KeyError, TypeError, InvalidOperation):
-        return None
 
 
 def _left_usd(

@@ -223,7 +223,7 @@ def in_force(session: Session, label: str) -> TimerRow | None:
     return session.exec(query).first()
 
 
-def bring_forward(session: Session, old: TimerRow, timer: Timer) -> Timer:
+def replace_at_once(session: Session, old: TimerRow, timer: Timer) -> Timer:
     """Put a timer in force at once, part of the caller's transaction; returns it with its seq, the
     next one if its own is not greater.  The guards beside the keeper are owed it.
     """

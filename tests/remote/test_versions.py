@@ -108,11 +108,10 @@ def test_an_evaluation_shows_where_it_is_when_asked(one_step: Path, tmp_path: Pa
         stderr=subprocess.PIPE,
         text=True,
     )
-    for line in process.stdout:
-        if line.startswith("evaluating: 0 of"):
-            break
-    process.send_signal(signal.SIGUSR1)
-    said = next(line for line in process.stderr if "most recent call first" in line)
-    process.kill()
-    process.communicate()
-    assert said
+    try:
+        assert any(line.startswith("evaluating: 0 of") for line in process.stdout)
+        process.send_signal(signal.SIGUSR1)
+        assert any("most recent call first" in line for line in process.stderr)
+    finally:
+        process.kill()
+        process.communicate()
