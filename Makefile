@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 CLIENTS := .venv-clients
 TORCH := 2.13.0
 TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
-WORKERS ?= 2
+WORKERS ?= 3
 
 .PHONY: test again lint clients wheel bench clean
 
