@@ -22,7 +22,7 @@ class Clock(Protocol):
     """What the core knows of time."""
 
     boot_id: str
-    sure: bool  # a provider's `Date`, or a process of this boot, has agreed to `now`
+    sure: bool  # a provider's `Date` has agreed to `now`, in this process
 
     def now(self) -> datetime:
         """Trusted time, aware UTC."""
@@ -65,7 +65,7 @@ class SystemClock:
 
     def set(self, offset_s: float) -> None:
         """Time as another process of this boot has it: boot clock and so much more."""
-        self._offset_s, self.sure = offset_s, True
+        self._offset_s = offset_s
 
     def dated(self) -> datetime | None:
         if self._dated_s is None:
@@ -83,11 +83,11 @@ class SystemClock:
         if away_s <= within_s:
             self.sure, self._candidate = True, None
         elif not self.sure and away_s <= NEAR_S:
-            self.set(offset_s)
+            self._offset_s, self.sure = offset_s, True
         elif self._candidate is None or abs(self._candidate[1] - offset_s) > within_s:
             self._candidate = (seen_s, offset_s)
         elif seen_s - self._candidate[0] >= ANSWERS_APART_S:
-            self.set(offset_s)
+            self._offset_s, self.sure = offset_s, True
             self._candidate = None
 
 

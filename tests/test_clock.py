@@ -102,6 +102,7 @@ def test_one_that_took_longer_says_nothing(clock: Steered) -> None:
     assert clock.dated() is None
 
 
-def test_one_taken_over_from_a_process_of_this_boot_is_sure(clock: Steered) -> None:
+def test_one_taken_over_from_a_process_of_this_boot_is_not_sure_of_itself(clock: Steered) -> None:
+    """That process may have had it from a wall clock that nobody has confirmed."""
     clock.set(0.0)
-    assert clock.sure
+    assert not clock.sure

@@ -210,6 +210,17 @@ def test_while_the_provider_does_not_answer_nothing_is_said_to_end(
     assert after.clock.sure
 
 
+def test_the_time_of_another_run_of_this_boot_confirms_nothing(at_vast: Life) -> None:
+    """One on this machine, begun by the wrong clock, whose time a second keeper takes over."""
+    after = restarted(at_vast, HOURS_9_S)
+    after.clock.set(after.clock.now().timestamp() - after.clock.boot_s())
+    at_vast.market.fault("down")
+    after.ticks(FEW_S)
+    at_vast.market.clear("down")
+    after.ticks(2 * int(ANSWERS_APART_S) + FEW_S)
+    assert after.alive and after.ending is None
+
+
 def test_a_provider_that_tells_no_time_leaves_the_clock_that_there_is(at_vast: Life) -> None:
     after = restarted(at_vast, HOURS_9_S)
     at_vast.market.fault("stale_date", age_s=600)
