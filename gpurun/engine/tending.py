@@ -28,7 +28,6 @@ STOPPED_FOR_S = 10.0
 STARTS_WITHIN_S = 10.0  # a start is not known to be in vain before
 FUSE_LOOK_EVERY_S = 10.0  # at what the journal knows of it
 FUSE_READ_EVERY = timedelta(seconds=30)  # it is known for 180 s
-LEFT_WITHIN_S = 5.0
 
 
 class Beside:
@@ -53,13 +52,15 @@ class Beside:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """A run that is to end does not wait for long."""
-        self._leave(None if error is None else LEFT_WITHIN_S)
+        """A run that is to end does not wait for a box that hangs: its fuse goes by seq."""
+        self._left.set()
+        if error is None:
+            self._end()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Nothing of it is under way in the block."""
-        self._leave(None)
+        self._end()
         try:
             yield
         finally:
@@ -70,10 +71,10 @@ class Beside:
         self._thread = threading.Thread(target=self._go, args=(left,), daemon=True, name="beside")
         self._thread.start()
 
-    def _leave(self, within_s: float | None) -> None:
+    def _end(self) -> None:
         self._left.set()
         if self._thread is not None:
-            self._thread.join(within_s)
+            self._thread.join()
 
     def _go(self, left: threading.Event) -> None:
         while not left.wait(self._every_s):
