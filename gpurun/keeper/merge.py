@@ -17,8 +17,11 @@ UNTIL_ADOPTED = (
 RESTORED = f"the database is older than timers.log: it was restored. {UNTIL_ADOPTED}"
 
 
-def merge_blackbox(journal: Journal, blackbox: BlackBox) -> None:
-    """Import what a restored database has forgotten; refuse to buy until a human has looked."""
+def merge_blackbox(journal: Journal, blackbox: BlackBox) -> bool:
+    """Import what a restored database has forgotten; refuse to buy until a human has looked.
+
+    Whether the journal could be told all of it.
+    """
     entries = {
         label: entry
         for label, entry in blackbox.read().items()
@@ -41,6 +44,8 @@ def merge_blackbox(journal: Journal, blackbox: BlackBox) -> None:
                 journal.timers.import_timer(timer)
     except StoreError as error:
         log.error("%s", error)
+        return False
+    return True
 
 
 class Kills:

@@ -57,18 +57,18 @@ def keep(places: Places) -> None:
         return
     blackbox = BlackBox(places.blackbox, owner_id, machine)
     try:
-        merge_blackbox(journal, blackbox)
-        if places.blackbox.exists() and places.blackbox.stat().st_size > COMPACT_BYTES:
+        told = merge_blackbox(journal, blackbox)
+        if told and places.blackbox.exists() and places.blackbox.stat().st_size > COMPACT_BYTES:
             blackbox.compact(lambda entry: not entry.settled)
     except Exception:  # whatever the state directory is like: the ticks must begin
         log.exception("the black box could not be compared with the journal")
     keeper = Keeper(places, settings, clock, journal, blackbox, clouds)
     scheduler = BlockingScheduler(executors={"default": ThreadPoolExecutor(1)})
-    told = Event()
+    stopped = Event()
 
     def stop(*_: object) -> None:
         """Also while the first tick is under way, before the scheduler runs."""
-        told.set()
+        stopped.set()
         if scheduler.running:
             scheduler.shutdown(wait=False)
 
@@ -79,7 +79,7 @@ def keep(places: Places) -> None:
                 handed.forget(places, unless=lambda: bool(journal.runs.unfinished()))
 
     def tick() -> None:
-        if told.is_set():
+        if stopped.is_set():
             stop()
             return
         # The state directory is gone: once nothing lives that it knew, there is none to keep.
@@ -101,7 +101,7 @@ def keep(places: Places) -> None:
     signal.signal(signal.SIGTERM, stop)
     log.info("the keeper is up, pid in %s", places.keeper_lock)
     keeper.tick()
-    if not told.is_set():
+    if not stopped.is_set():
         scheduler.start()
     forget()
     log.info("the keeper was told to stop")
