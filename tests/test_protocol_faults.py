@@ -112,7 +112,7 @@ PLAYED_BY: dict[int, tuple[str, ...]] = {
         "provisioners/vast/test_timer.py::test_a_lost_answer_is_found_in_the_list_or_asked_again",
     ),
     30: (
-        "ssh/test_visit.py::test_what_extend_says_while_the_line_is_down_arms_every_guard_later",
+        "ssh/test_visit.py::test_what_extend_could_not_tell_while_the_line_was_down_every_guard_is_told_later",
         "test_keeper.py::test_what_the_fuse_could_not_be_told_is_collected_before_it_fires",
     ),
     31: ("fuse/test_deadline.py::test_a_renewal_moves_the_deadline_and_an_old_one_does_not",),
