@@ -1,15 +1,20 @@
 """A key that only the shell of `up` has: it reaches the keeper, and nothing that outlives it."""
 
+import fcntl
 import os
+import resource
 import signal
 import stat
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
 from gpurun import keeper
+from gpurun.filesystem import kind_of
 from gpurun.keeper import handed
 from gpurun.locks import holder
 from gpurun.places import Places
@@ -102,7 +107,7 @@ def test_what_is_handed_over_is_closed_to_others_and_not_in_the_state_directory(
     handed.hand(places, "vast", KEYS)
     [path] = files(places)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert handed._in_memory(path.parent)
+    assert kind_of(path.parent) in handed.IN_MEMORY
     assert handed.read(places) == {"vast": KEYS}
     kept = [each.read_bytes() for each in places.root.rglob("*") if each.is_file()]
     assert not any(b"hunter2" in each for each in kept)
@@ -138,6 +143,69 @@ def test_what_another_user_may_have_put_there_is_not_read(places: Places, damage
         case _:
             path.write_text("[1]")
     assert handed.read(places) == {}
+
+
+@pytest.mark.parametrize("trap", ["a pipe", "a folder"])
+def test_what_is_no_file_there_is_neither_waited_for_nor_left_open(
+    places: Places, trap: str
+) -> None:
+    """Each user can make one in /dev/shm."""
+    handed.hand(places, "vast", KEYS)
+    [path] = files(places)
+    path.unlink()
+    make = os.mkfifo if trap == "a pipe" else os.mkdir
+    make(path, 0o600)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    reading = Thread(target=lambda: [handed.read(places) for _ in range(9)], daemon=True)
+    reading.start()
+    reading.join(timeout=60)
+    waits = reading.is_alive()
+    if waits:  # it opens for reading, and goes on when somebody writes
+        os.close(os.open(path, os.O_RDWR | os.O_NONBLOCK))
+    after = len(list(Path("/proc/self/fd").iterdir()))
+    path.rmdir() if trap == "a folder" else path.unlink()
+    assert not waits
+    assert after <= before
+
+
+def test_a_key_that_cannot_be_written_takes_no_other_with_it(places: Places) -> None:
+    """As when the memory is full."""
+    handed.hand(places, "vast", KEYS)
+    most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, most[1]))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            handed.hand(places, "prime", {"PRIME_API_KEY": "hunter3"})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, most)
+        signal.signal(signal.SIGXFSZ, before)
+    assert handed.read(places) == {"vast": KEYS}
+    assert len(files(places)) == 1
+    handed.hand(places, "prime", {"PRIME_API_KEY": "hunter3"})
+    assert handed.read(places) == {"vast": KEYS, "prime": {"PRIME_API_KEY": "hunter3"}}
+
+
+def test_what_a_writer_left_that_was_killed_is_in_nobodys_way(places: Places) -> None:
+    handed.hand(places, "vast", KEYS)
+    [path] = files(places)
+    path.rename(f"{path}.new")
+    handed.hand(places, "prime", {"PRIME_API_KEY": "hunter3"})
+    assert handed.read(places) == {"prime": {"PRIME_API_KEY": "hunter3"}}
+    assert files(places) == [path]
+
+
+def test_the_keeper_does_not_wait_for_one_who_hands_a_key_over(places: Places) -> None:
+    handed.hand(places, "vast", KEYS)
+    other = os.open(places.root, os.O_RDONLY)
+    fcntl.flock(other, fcntl.LOCK_EX)
+    trying = ThreadPoolExecutor(1).submit(handed.forget, places, unless=lambda: False)
+    waited = wait([trying], timeout=60).not_done
+    os.close(other)
+    assert not waited
+    assert isinstance(trying.exception(), BlockingIOError)
+    assert handed.read(places) == {"vast": KEYS}
+    assert handed.forget(places, unless=lambda: False)
 
 
 def test_it_is_kept_while_something_needs_it(places: Places) -> None:

@@ -15,11 +15,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from gpurun import wiring
+from gpurun.clock import Deadline
+from gpurun.filesystem import kind_of
 from gpurun.places import Places
 
-MOUNTS = Path("/proc/self/mountinfo")
 IN_MEMORY = ("tmpfs", "ramfs")
 MOST_BYTES = 1 << 16
+WAIT_S = 5.0
 
 Keys = dict[str, dict[str, str]]  # cloud -> its variables
 
@@ -34,7 +36,7 @@ def folders() -> list[Path]:
 def place(among: Iterable[Path]) -> Path | None:
     """The first of these that is in memory and that we may write; None where none is."""
     for folder in among:
-        if _in_memory(folder) and os.access(folder, os.W_OK | os.X_OK):
+        if os.access(folder, os.W_OK | os.X_OK) and kind_of(folder) in IN_MEMORY:
             return folder
     return None
 
@@ -53,43 +55,30 @@ def read(places: Places) -> Keys:
     """What was handed over for this state directory; nothing that another user may have put."""
     for folder in folders():
         with suppress(OSError, ValueError):
-            descriptor = os.open(_file(folder, places), os.O_RDONLY | os.O_NOFOLLOW)
-            with os.fdopen(descriptor, "rb") as file:
-                seen = os.fstat(descriptor)
-                if seen.st_uid == os.geteuid() and not stat.S_IMODE(seen.st_mode) & 0o077:
-                    return _known(json.loads(file.read(MOST_BYTES)))
+            if text := _text(_file(folder, places)):
+                return _known(json.loads(text))
     return {}
 
 
 def hand(places: Places, cloud: str, variables: Mapping[str, str]) -> None:
     """From now on these are the variables of this cloud; OSError if they cannot be kept."""
-    with _alone(places):
+    with _alone(places, WAIT_S):
         keys = {name: kept for name, kept in read(places).items() if name != cloud}
         if variables:
             keys[cloud] = dict(variables)
-        _remove(places)
-        if not keys:
-            return
-        folder = place(folders())
-        if folder is None:
-            raise OSError("no folder in memory")
-        path = _file(folder, places)
-        new = path.with_name(f"{path.name}.new")
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            json.dump(keys, file)
-        new.replace(path)
+        _remove(places, but=_write(places, keys) if keys else None)
 
 
-def forget(places: Places, *, unless: Callable[[], bool] = lambda: False) -> bool:
+def forget(places: Places, *, unless: Callable[[], bool] | None = None) -> bool:
     """Remove what was handed over, unless something needs it now; whether there was any.
 
-    A run is in the journal before its key is handed over: `unless` cannot miss it.
+    A run is in the journal before its key is handed over: `unless` cannot miss it.  Who has an
+    `unless` asks again and again, and does not wait: OSError while another writes.
     """
-    if not any(_file(folder, places).exists() for folder in folders()):
+    if not any(path.exists() for path in _files(places)):
         return False
-    with _alone(places):
-        return not unless() and _remove(places)
+    with _alone(places, 0 if unless else WAIT_S):
+        return not (unless and unless()) and _remove(places)
 
 
 def _file(folder: Path, places: Places) -> Path:
@@ -97,43 +86,80 @@ def _file(folder: Path, places: Places) -> Path:
     return folder / f"gpurun-{os.geteuid()}-{mark}"
 
 
-def _remove(places: Places) -> bool:
+def _unfinished(path: Path) -> Path:
+    return path.with_name(f"{path.name}.new")
+
+
+def _files(places: Places) -> list[Path]:
+    paths = [_file(folder, places) for folder in folders()]
+    return [*map(_unfinished, paths), *paths]
+
+
+def _text(path: Path) -> bytes:
+    """Another user may put there what is no file: it is not waited for."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        seen = os.fstat(descriptor)
+        ours = seen.st_uid == os.geteuid() and not stat.S_IMODE(seen.st_mode) & 0o077
+        return os.read(descriptor, MOST_BYTES) if ours and stat.S_ISREG(seen.st_mode) else b""
+    finally:
+        os.close(descriptor)
+
+
+def _write(places: Places, keys: Keys) -> Path:
+    """What was there stays until all of the new is."""
+    folder = place(folders())
+    if folder is None:
+        raise OSError("no folder in memory")
+    path = _file(folder, places)
+    new = _unfinished(path)
+    new.unlink(missing_ok=True)
+    try:
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            json.dump(keys, file)
+        new.replace(path)
+    except OSError:
+        new.unlink(missing_ok=True)
+        raise
+    return path
+
+
+def _remove(places: Places, but: Path | None = None) -> bool:
     removed = False
-    for folder in folders():
-        path = _file(folder, places)
-        for each in (path.with_name(f"{path.name}.new"), path):
+    for path in _files(places):
+        if path != but:
             with suppress(OSError):
-                each.unlink()
+                path.unlink()
                 removed = True
     return removed
 
 
 @contextmanager
-def _alone(places: Places) -> Iterator[None]:
-    """The state directory itself is the lock: held for a moment, and nothing is left behind."""
+def _alone(places: Places, within_s: float) -> Iterator[None]:
+    """The state directory itself is the lock: held for a moment, and nothing is left behind.
+
+    OSError if another holds it for longer.
+    """
     try:
         descriptor = os.open(places.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:  # then nobody else works with it
         yield
         return
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        _take(descriptor, within_s)
         yield
     finally:
         os.close(descriptor)
 
 
-def _in_memory(folder: Path) -> bool:
-    """By the mount that it lies on."""
-    with suppress(OSError, ValueError):
-        inside = folder.resolve(strict=True)
-        kinds = {}
-        for line in MOUNTS.read_text().splitlines():
-            before, _, after = line.partition(" - ")
-            kinds[before.split()[4]] = after.split()[0]
-        on = next(str(each) for each in (inside, *inside.parents) if str(each) in kinds)
-        return kinds[on] in IN_MEMORY
-    return False
+def _take(descriptor: int, within_s: float) -> None:
+    deadline = Deadline(within_s)
+    while not deadline.passed():
+        with suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _known(found: object) -> Keys:
