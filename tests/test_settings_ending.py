@@ -6,6 +6,7 @@ import string
 import tomllib
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given
@@ -147,6 +148,35 @@ def test_not_even_the_name_of_the_file_must_be_right(monkeypatch: pytest.MonkeyP
     found, trouble = settings.load_for_ending()
     assert "GPURUN_CONFIG is ~nobody-of-this-name/x" in trouble
     assert found.keys == {}
+
+
+def test_the_same_table_twice_is_read_twice_and_what_stands_first_counts(config: Path) -> None:
+    text = "max_usd = 5\nmax_usd = 6\n" + KEYS + '[keys]\nvast = "later"\nprime = "hunter2"\n'
+    found, _ = loaded(config, text)
+    assert keys(found) == {"vast": "hunter2", "prime": "hunter2"}
+    assert found.max_usd == 5
+
+
+@pytest.mark.parametrize(
+    "rest", ['[[ssh_hosts]]\nhost = "{}"\n', "{} =\n", "a{} = 1\n", "x{} = [\n"]
+)
+def test_of_a_long_file_each_line_is_read_a_few_times(
+    monkeypatch: pytest.MonkeyPatch, rest: str
+) -> None:
+    """Not all that stands above it again: the keeper would start too late."""
+    read = []
+
+    def counted(text: str, **how: Any) -> dict[str, Any]:
+        read.append(len(text))
+        return toml(text, **how)
+
+    toml = tomllib.loads
+    monkeypatch.setattr(tomllib, "loads", counted)
+    text = "max_usd =\n" + "".join(map(rest.format, range(1000))) + KEYS
+    found = mangled.understood(text)
+    assert found["keys"] == {"vast": "hunter2"}
+    assert len(read) <= 20 * text.count("\n")
+    assert sum(read) <= 250 * len(text)
 
 
 values = st.recursive(
