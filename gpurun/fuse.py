@@ -24,6 +24,8 @@ BEAT_WITHIN_S = 60  # it beats every 5 s
 ANSWER_WITHIN_S = 30.0
 SENT_WITHIN_S = 10.0
 REPORT = "gpurun-fuse"
+MOST_SEQ = 2**31
+LAST_END_S = 4102444800  # the year 2100
 _SCRIPT = Path(__file__).with_name("fuse.sh").read_text()
 
 
@@ -140,6 +142,8 @@ def _state(output: str) -> FuseState | None:
         return None
     _, seq, ends, age_s, status, alive = lines[-1]
     try:
+        if not (0 <= int(seq) < MOST_SEQ and 0 <= int(ends) < LAST_END_S):
+            return None  # nobody has told it that
         return FuseState(
             seq=int(seq),
             ends_at=datetime.fromtimestamp(int(ends), UTC),

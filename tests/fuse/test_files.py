@@ -112,6 +112,9 @@ def test_half_a_script_is_never_run(plain: Place) -> None:
         "gpurun-fuse x 2 3 armed 1",
         "gpurun-fuse 1 2 3 armed 1 7",
         f"gpurun-fuse 1 {'9' * 30} 3 armed 1",
+        "gpurun-fuse 4 253402300799 0 armed 1",
+        "gpurun-fuse 9223372036854775807 1795262400 0 armed 1",
+        "gpurun-fuse -1 1795262400 0 armed 1",
     ],
 )
 def test_an_answer_that_is_not_understood_is_no_guard(output: str) -> None:
