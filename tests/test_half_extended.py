@@ -17,14 +17,17 @@ from sqlmodel import select
 from gpurun import web
 from gpurun.blackbox import BlackBox
 from gpurun.clock import Deadline
+from gpurun.engine.limits import period_caps
 from gpurun.guards import AtProvider, at_provider
 from gpurun.keeper import ahead
 from gpurun.keeper.ahead import AheadOfJournal
 from gpurun.keeper.obligations import Obligations
 from gpurun.model import Need, Order, Timer
 from gpurun.places import Places
+from gpurun.settings import Settings
 from gpurun.store import Journal
 from gpurun.store.ledger import Caps
+from gpurun.store.periods import rooms
 from gpurun.store.tables import EventRow
 from gpurun.timers import timer_for
 from provisioners.vast import Vast
@@ -75,12 +78,13 @@ class Half:
         self.new = timer_for(
             label, 2, "setup", timer.fires_at + HOUR, timer.ends_at + HOUR, self.clock
         )
+        self.settings = Settings.model_construct()
         self.keeper_begins()
 
     def keeper_begins(self) -> None:
         self.owed = Obligations(lambda _name: self.vast, self.clock, self.journal)
         self.ahead = AheadOfJournal(
-            lambda _name: self.vast, self.clock, self.journal, self.blackbox
+            lambda _name: self.vast, self.clock, self.journal, self.blackbox, self.settings
         )
 
     @property
@@ -226,6 +230,20 @@ def test_a_guard_that_claims_more_than_the_money_pays_gets_no_more(half: Half) -
     half.ticks(15)
     assert half.journal.ledger.committed_usd(half.story.run_id) <= CAPS.run_usd
     assert half.in_force.ends_at < half.clock.now() + timedelta(minutes=1)
+
+
+def test_a_guard_that_claims_more_than_a_cap_lets_through_gets_no_more(half: Half) -> None:
+    half.settings = Settings.model_construct(max_usd_per_day=Decimal(3))
+    half.keeper_begins()
+    later = half.old.ends_at + 9 * HOUR
+    half.journal.timers.guard(half.story.label, "fuse", "armed", seq=7, ends_at=later)
+    half.ticks(15)
+    assert half.in_force.seq == 8
+    assert half.in_force.ends_at < START + HOUR
+    caps = period_caps(half.settings, "vast", half.clock.now())
+    with half.journal.database.read() as session:
+        [room] = rooms(session, caps)
+    assert room.counted_usd <= Decimal(3)
 
 
 def killed_at(home: Home, run: str, point: str) -> None:

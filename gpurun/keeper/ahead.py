@@ -7,15 +7,16 @@ it is paid for, and nothing is bought until a human has looked (W6).
 """
 
 import logging
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 from gpurun.blackbox import BlackBox
 from gpurun.clock import Clock
-from gpurun.errors import GpurunError
+from gpurun.engine.limits import period_caps
 from gpurun.keeper.merge import UNTIL_ADOPTED
 from gpurun.model import Timer
 from gpurun.provider import Provisioner
+from gpurun.settings import Settings
 from gpurun.store import Journal
 from gpurun.store.followed import Ahead, follow, guards_ahead
 from gpurun.timers import entry_of
@@ -39,11 +40,13 @@ class AheadOfJournal:
         clock: Clock,
         journal: Journal,
         blackbox: BlackBox,
+        settings: Settings,
     ) -> None:
         self._cloud_of = cloud_of
         self._clock = clock
         self._journal = journal
         self._blackbox = blackbox
+        self._settings = settings
         self._looked_s = float("-inf")
         self._half_since_s: dict[tuple[str, int], float] = {}
 
@@ -56,9 +59,11 @@ class AheadOfJournal:
         self._half_since_s = {key: self._half_since_s.get(key, now_s) for key in half}
         for key, timer in half.items():
             if now_s - self._half_since_s[key] >= LET_BE_S:
-                self._complete(timer)
+                with _alone(timer.label):
+                    self._complete(timer)
         for guard in guards_ahead(self._journal.database):
-            self._follow(guard)
+            with _alone(guard.label):
+                self._follow(guard)
 
     def _complete(self, timer: Timer) -> None:
         if self._journal.timers.put_in_force(timer):
@@ -67,12 +72,9 @@ class AheadOfJournal:
 
     def _follow(self, guard: Ahead) -> None:
         provider = self._journal.attempts.get(guard.label).provider
-        try:
-            traits = self._cloud_of(provider).traits
-        except GpurunError as error:  # of one that cannot be made; the others are followed
-            log.error("%s: %s", guard.label, error)
-            return
-        timer = follow(self._journal.database, self._clock, guard, traits)
+        traits = self._cloud_of(provider).traits
+        caps = period_caps(self._settings, provider, self._clock.now())
+        timer = follow(self._journal.database, self._clock, guard, traits, caps)
         if timer is None:
             return
         self._journal.owner.distrust(RESTORED)
@@ -86,3 +88,12 @@ class AheadOfJournal:
         log.error("%s: %s", timer.label, said)
         run_id = self._journal.attempts.get(timer.label).run_id
         self._journal.runs.event(run_id, "note", said, timer.label)
+
+
+@contextmanager
+def _alone(label: str) -> Iterator[None]:
+    """What stands in the way of one, be it a damaged row, keeps no other waiting."""
+    try:
+        yield
+    except Exception as error:
+        log.error("%s: its later timer cannot be followed: %s", label, error)

@@ -27,13 +27,13 @@ from gpurun.keeper.obligations import Obligations
 from gpurun.keeper.rounds import Rounds
 from gpurun.keeper.settling import Settling
 from gpurun.keeper.watches import Watches
-from gpurun.model import SETTLED, AttemptState, Run
+from gpurun.model import SETTLED, Attempt, AttemptState, Run, Timer
 from gpurun.outcome import conclude
 from gpurun.places import Places
 from gpurun.provider import Provisioner
 from gpurun.settings import Settings
-from gpurun.store import Journal, StoreError
-from gpurun.store.armed import armed
+from gpurun.store import Journal
+from gpurun.store.armed import armed, states
 from gpurun.store.boots import hold_by_this_boot
 from gpurun.timers import entry_of
 
@@ -69,14 +69,14 @@ class Keeper:
         self._clock = clock
         self._journal = journal
         self.blackbox = blackbox
-        self._drivers = Drivers(places, clock)
+        self._drivers = Drivers(places, clock, cloud_of)
         self._lists = Lists(cloud_of, clock, journal, blackbox, settings)
         self._due = Due(cloud_of, clock, self._lists.has_answered)
         self._facts = Facts(places, clock, journal, blackbox, cloud_of)
         self._rounds = Rounds(cloud_of, clock, self._facts.of_round, self._lists.shows)
         self._settling = Settling(cloud_of, clock, journal)
         self._obligations = Obligations(cloud_of, clock, journal)
-        self._ahead = AheadOfJournal(cloud_of, clock, journal, blackbox)
+        self._ahead = AheadOfJournal(cloud_of, clock, journal, blackbox, settings)
         self._laggards = Laggards(self._obligations.words_of, journal, clock)
         self._watches = Watches(places, settings, clock, journal, blackbox, cloud_of, self._drivers)
         self._kills = Kills(journal, blackbox)
@@ -137,12 +137,11 @@ class Keeper:
         settled: set[str] = set()
         try:
             for attempt, timer in armed(self._journal.database):
-                late = self._laggards.of(attempt, timer)
-                known[attempt.label] = from_journal(attempt, timer, late)
+                known[attempt.label] = self._charge(attempt, timer)
             entries = self._entries()
-            others = self._journal.attempts.find([each for each in entries if each not in known])
-            settled = {label for label, attempt in others.items() if attempt.state in NOT_BILLING}
-        except (StoreError, ValueError, TypeError, KeyError) as error:
+            others = states(self._journal.database, [each for each in entries if each not in known])
+            settled = {label for label, state in others.items() if state in NOT_BILLING}
+        except Exception as error:  # whatever the journal is like, the boxes end
             log.error("the journal cannot be read (%s); going by %s", error, self._places.blackbox)
             entries = self._entries()
         for label, entry in entries.items():
@@ -151,6 +150,13 @@ class Keeper:
             if label not in known and label not in settled and (found := from_blackbox(entry)):
                 known[label] = found
         return list(known.values())
+
+    def _charge(self, attempt: Attempt, timer: Timer) -> Charge:
+        try:
+            return from_journal(attempt, timer, self._laggards.of(attempt, timer))
+        except Exception as error:  # what a guard is said to hold keeps no timer from its end
+            log.error("%s: its guards cannot be told: %s", attempt.label, error)
+            return from_journal(attempt, timer)
 
     def _entries(self) -> dict[str, Entry]:
         try:
@@ -175,7 +181,8 @@ class Keeper:
     def _unfinished(self) -> list[Run]:
         try:
             return self._journal.runs.unfinished()
-        except (StoreError, ValueError):
+        except Exception as error:  # no timer waits for it
+            log.error("the runs cannot be read: %s", error)
             return []
 
     def _enforce(self, charges: list[Charge]) -> None:
@@ -260,8 +267,8 @@ class Keeper:
             for timer in timers:
                 with contextlib.suppress(OSError):
                     self.blackbox.append(entry_of(charge.attempt, timer, "deleting"))
-        except StoreError as error:
-            log.error("timer of %s fired, not recorded: %s", charge.label, error)
+        except Exception as error:  # neither a bad row nor a bug keeps a box alive
+            log.error("timer of %s fired, not recorded: %r", charge.label, error)
             return False
         log.info("%s: %s", charge.label, reason)
         self._drivers.tell(run.id)

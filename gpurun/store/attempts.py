@@ -39,7 +39,7 @@ class Attempts:
         if provider is not None:
             query = query.where(col(InstanceRow.provider) == provider)
         with self._database.read() as session:
-            return [attempt_from(row) for row in session.connection().execute(query)]
+            return [attempt_from(row) for row in session.connection().execute(query).all()]
 
     def providers_since(self, since: datetime) -> set[str]:
         """Where labels live, or were asked for or gone since then."""

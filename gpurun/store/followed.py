@@ -4,6 +4,7 @@ Only a journal that was restored, with its whole directory, can be behind its gu
 after it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -15,11 +16,12 @@ from gpurun.clock import Clock, after
 from gpurun.model import Timer, TimerState
 from gpurun.provider import Traits
 from gpurun.store.database import Database
-from gpurun.store.ledger import add_booking, add_reserve, committed, release_reservation
-from gpurun.store.marks import max_usd_of
+from gpurun.store.ledger import add_booking, add_reserve, release_reservation
+from gpurun.store.periods import PeriodCap
+from gpurun.store.prices import left_of
 from gpurun.store.rows import timer_of
 from gpurun.store.tables import GuardRow, InstanceRow, RunRow, TimerRow
-from gpurun.store.timers import HELD, in_force, replace_at_once
+from gpurun.store.timers import HELD, MOST_AHEAD, in_force, replace_at_once
 from gpurun.timers import ends_in_s, fires_in_s, timer_for
 
 ZERO = Decimal(0)
@@ -47,6 +49,7 @@ def guards_ahead(database: Database) -> list[Ahead]:
             col(InstanceRow.ending).is_(None),
             col(InstanceRow.state).in_(HELD),
             col(GuardRow.seq_read) > newest,
+            col(GuardRow.seq_read) <= newest + MOST_AHEAD,
             col(GuardRow.ends_at_read).is_not(None),
         )
     )
@@ -58,9 +61,12 @@ def guards_ahead(database: Database) -> list[Ahead]:
         ]
 
 
-def follow(database: Database, clock: Clock, guard: Ahead, traits: Traits) -> Timer | None:
+def follow(
+    database: Database, clock: Clock, guard: Ahead, traits: Traits, caps: Sequence[PeriodCap]
+) -> Timer | None:
     """Put the guard's end in force: never past what the box was rented for at most, nor past what
-    the money left pays.  None: it is ending, or another process was faster.
+    the money left pays, of the run and of the caps.  None: it is ending, or another process was
+    faster.
     """
     with database.write() as session:
         box, old = session.get(InstanceRow, guard.label), in_force(session, guard.label)
@@ -73,7 +79,7 @@ def follow(database: Database, clock: Clock, guard: Ahead, traits: Traits) -> Ti
         release_reservation(session, box.run_id, box.label, clock)
         session.flush()
         now, timer = clock.now(), timer_of(old)
-        left_usd = (max_usd_of(run) or ZERO) - committed(session, box.run_id)
+        left_usd = left_of(session, run, box.label, caps) or ZERO
         paid_at = paid_until(now, left_usd, box.usd_per_hour, traits)
         ends_at = max(now, min(guard.ends_at, box.ceiling_at, paid_at))
         grace_s = ends_in_s(timer, clock) - fires_in_s(timer, clock)

@@ -94,7 +94,7 @@ class Prices:
             return None
         add_booking(session, box, run.phase, self._clock)
         session.flush()
-        left_usd = _left_usd(session, run, box.label, caps)
+        left_usd = left_of(session, run, box.label, caps)
         if left_usd is None or old is None or old.state != TimerState.IN_FORCE:
             return None  # it is ending, or its row is damaged
         timer, now = timer_of(old), self._clock.now()
@@ -135,9 +135,7 @@ class Prices:
         )
 
 
-def _left_usd(
-    session: Session, run: RunRow, label: str, caps: Sequence[PeriodCap]
-) -> Decimal | None:
+def left_of(session: Session, run: RunRow, label: str, caps: Sequence[PeriodCap]) -> Decimal | None:
     """What a box may cost from now on; None where nobody can tell."""
     max_usd = max_usd_of(run)
     if max_usd is None:

@@ -68,7 +68,7 @@ class Runs:
             .order_by(col(RunRow.created_at))
         )
         with self._database.read() as session:
-            return [run_from(row) for row in session.connection().execute(query)]
+            return [run_from(row) for row in session.connection().execute(query).all()]
 
     def take(self, run_id: str) -> int:
         """A new epoch: whoever drove this run before is fenced out from here on."""

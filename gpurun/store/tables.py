@@ -1,12 +1,12 @@
 """The rows of the journal (protocol 2).  Rows never leave `gpurun.store`.
 
 Instants are REAL seconds since 1970 UTC, money is TEXT: SQLite has no type that keeps either
-exactly.  The columns of `timers` are frozen for ever: any version, older or newer, must be able
-to end a box by them.
+exactly.  A cell that holds neither raises ValueError.  The columns of `timers` are frozen for ever:
+any version, older or newer, must be able to end a box by them.
 """
 
 from datetime import UTC, datetime
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 
 from sqlalchemy import Float, Text
 from sqlalchemy.engine.interfaces import Dialect
@@ -24,7 +24,10 @@ class Instant(TypeDecorator[datetime]):
         return None if value is None else value.timestamp()
 
     def process_result_value(self, value: float | None, dialect: Dialect) -> datetime | None:
-        return None if value is None else datetime.fromtimestamp(value, UTC)
+        try:
+            return None if value is None else datetime.fromtimestamp(value, UTC)
+        except (TypeError, ValueError, OverflowError, OSError) as error:
+            raise ValueError(f"the journal is damaged: {value!r} is no instant") from error
 
 
 class Money(TypeDecorator[Decimal]):
@@ -37,7 +40,10 @@ class Money(TypeDecorator[Decimal]):
         return None if value is None else format(value, "f")
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> Decimal | None:
-        return None if value is None else Decimal(value)
+        try:
+            return None if value is None else Decimal(value)
+        except (TypeError, ValueError, InvalidOperation) as error:
+            raise ValueError(f"the journal is damaged: {value!r} is no amount") from error
 
 
 class OwnerRow(SQLModel, table=True):

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 
-from sqlmodel import Session, col, select
+from sqlmodel import Session, col, select, update
 
 from gpurun.clock import Clock
 from gpurun.errors import UsageError
@@ -18,6 +18,7 @@ from gpurun.store.runs import fence
 from gpurun.store.tables import GuardRow, InstanceRow, TimerRow
 
 HELD = (AttemptState.MADE.value, AttemptState.SEEN.value)
+MOST_AHEAD = 1_000_000  # a guard can hold no seq that is greater by more: none was given
 
 
 class Moved(UsageError):
@@ -69,18 +70,13 @@ class Timers:
 
     def acknowledge(self) -> int:
         """The keeper's word: it holds these timers now."""
-        query = select(TimerRow).where(
-            col(TimerRow.acked_at).is_(None), TimerRow.state == TimerState.IN_FORCE
-        )
+        new = (col(TimerRow.acked_at).is_(None), col(TimerRow.state) == TimerState.IN_FORCE)
         with self._database.read() as session:
-            if session.exec(query).first() is None:
+            if session.exec(select(TimerRow.label).where(*new)).first() is None:
                 return 0
         with self._database.write() as session:
-            rows = session.exec(query).all()
-            for row in rows:
-                row.acked_at = self._clock.now()
-                session.add(row)
-            return len(rows)
+            done = update(TimerRow).where(*new).values(acked_at=self._clock.now())
+            return session.connection().execute(done).rowcount
 
     def acknowledged(self, label: str, seq: int) -> bool:
         with self._database.read() as session:
@@ -156,8 +152,11 @@ class Timers:
     ) -> None:
         """What a guard was seen to hold just now; `ends_at` says that it was read back.
 
-        Without a seq it holds an older timer than the one that was wanted.
+        Without a seq it holds an older timer than the one that was wanted.  What holds a seq far
+        beyond any that was given says nothing: it is unknown.
         """
+        if seq is not None and seq > self.last_seq(label) + MOST_AHEAD:
+            state, ends_at = "unknown", None
         with self._database.write() as session:
             row = session.get(GuardRow, (label, name)) or GuardRow(label=label, name=name)
             row.state = state
