@@ -186,7 +186,11 @@ PLAYED_BY: dict[int, tuple[str, ...]] = {
         "test_trouble.py::test_a_newer_journal_is_refused_for_buying_but_not_for_ending",
         "test_trouble.py::test_the_database_is_migrated_from_each_released_version_with_a_live_run_in_it",
     ),
-    52: ("test_keeper.py::test_a_damaged_timer_row_is_enforced_by_the_black_box",),
+    52: (
+        "test_keeper.py::test_a_damaged_timer_row_is_enforced_by_the_black_box",
+        "test_damaged.py::test_a_damaged_cell_keeps_no_box_from_its_end",
+        "test_damaged.py::test_one_bad_row_keeps_no_run_from_being_killed",
+    ),
     53: ("test_store.py::test_a_timer_fires_for_one_caller",),
     54: (
         "test_lost_secrets.py::test_a_training_that_was_not_launched_ends_and_says_what_is_missing",

@@ -21,7 +21,7 @@ from gpurun.clock import Clock
 from gpurun.engine import unwritten
 from gpurun.engine.context import budget_of
 from gpurun.engine.live import FINISHED
-from gpurun.engine.unwritten import BROKEN, BUSY_S
+from gpurun.engine.unwritten import BUSY_S
 from gpurun.errors import GpurunError, ProviderError, StillBilling, UsageError
 from gpurun.glance import agreed_clock
 from gpurun.keeper.clouds import Clouds
@@ -104,7 +104,7 @@ class _Kill:
         try:
             with closing(Journal(self.places.database, self.clock, busy_s)) as journal:
                 _freeing(self.places, partial(self._write, run_id, journal))
-        except (*BROKEN, UsageError) as error:
+        except Exception as error:  # what a damaged journal raises cannot be listed
             self.refused[run_id] = error
             return False
         self.refused.pop(run_id, None)

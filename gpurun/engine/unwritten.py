@@ -16,16 +16,15 @@ from gpurun.clock import Clock
 from gpurun.errors import GpurunError
 from gpurun.keeper.charges import from_blackbox
 from gpurun.keeper.clouds import Clouds
-from gpurun.model import AttemptState
+from gpurun.model import Attempt, AttemptState
 from gpurun.places import Places
 from gpurun.proof import Evidence
 from gpurun.provider import Provisioner
 from gpurun.reaper import ask, holdings, look
 from gpurun.settings import Settings
-from gpurun.store import Journal, StoreError
+from gpurun.store import Journal
 from gpurun.timers import entry_of, evidence_of
 
-BROKEN = (StoreError, OSError, ValueError, TypeError, LookupError)  # what a damaged journal raises
 GIVES_UP_S = 60.0
 EACH_S = 5.0  # so much more for each box of a provider: requests are spaced
 AGAIN_S = 2.0
@@ -39,7 +38,7 @@ class Unproven:
     run_id: str
     provider: str
     evidence: Evidence
-    entry: Entry | None  # its line in the black box, or what that would be
+    entry: Entry | None = None  # its line in the black box, or what that would be
     noted: bool = False  # there, that a person has ended it
     gone: bool = False
     why: str = "it could not be asked for in time"
@@ -84,21 +83,29 @@ def end(
 def _boxes(run_id: str, places: Places, clock: Clock) -> list[Unproven]:
     """By the journal; what it cannot tell, by the black box."""
     known: dict[str, Unproven | None] = {}
-    with suppress(*BROKEN), closing(Journal(places.database, clock, BUSY_S)) as journal:
-        for attempt in journal.attempts.of_run(run_id):
-            known[attempt.label] = None
-            if attempt.state.may_bill and attempt.state is not AttemptState.GHOST:
-                timer = journal.timers.of(attempt.label)
-                entry = entry_of(attempt, timer, attempt.state) if timer is not None else None
-                evidence = evidence_of(attempt, clock)
-                known[attempt.label] = Unproven(run_id, attempt.provider, evidence, entry)
+    # What a damaged journal raises cannot be listed.
+    with suppress(Exception), closing(Journal(places.database, clock, BUSY_S)) as journal:
+        attempts = journal.attempts.of_run(run_id)
+        known = {attempt.label: _billing(attempt, clock) for attempt in attempts}
+        for attempt in attempts:
+            box, timer = known[attempt.label], journal.timers.of(attempt.label)
+            if box is not None and timer is not None:
+                box.entry = entry_of(attempt, timer, attempt.state)
     with suppress(OSError):
         for label, entry in BlackBox(places.blackbox, "", "").read().items():
             charge = from_blackbox(entry) if f"-{run_id}-" in label else None
-            if charge is not None and label not in known:
+            if (box := known.get(label)) is not None:
+                box.entry = box.entry or entry
+            elif charge is not None and label not in known:
                 evidence = replace(charge.evidence(clock), seen=entry.state == AttemptState.SEEN)
                 known[label] = Unproven(run_id, charge.provider, evidence, entry)
     return [box for box in known.values() if box is not None]
+
+
+def _billing(attempt: Attempt, clock: Clock) -> Unproven | None:
+    if not attempt.state.may_bill or attempt.state is AttemptState.GHOST:
+        return None
+    return Unproven(attempt.run_id, attempt.provider, evidence_of(attempt, clock))
 
 
 def _note(boxes: Sequence[Unproven], state: str, places: Places, clock: Clock) -> None:

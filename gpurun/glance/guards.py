@@ -51,7 +51,7 @@ def timer_in_force(attempt: Row | None, timers: list[Row]) -> Row | None:
         return None
     counting = (TimerState.IN_FORCE, TimerState.FIRED)
     return max(
-        (row for row in timers if row.get("state") in counting),
+        (row for row in timers if row.get("state") in counting and isinstance(row["seq"], int)),
         key=lambda row: int(row["seq"]),
         default=None,
     )
@@ -141,15 +141,21 @@ def _as_read(row: Row, timer: Row, now: datetime) -> Guard:
             state = "unknown"
         elif row.get("seq_read") != timer["seq"]:
             state = "lagging"
-    margin = timedelta(seconds=ACTS_AFTER_READ_S.get(name, 0.0))
     return Guard(
         name=name,
         state=state,
         ends_bill=bool(row.get("ends_bill")),
         seq=row.get("seq_read") or None,
-        acts_at=ends_at + margin if ends_at and state in ("armed", "lagging", "unknown") else None,
+        acts_at=_acts_at(name, ends_at) if state in ("armed", "lagging", "unknown") else None,
         read_back_at=read_at,
     )
+
+
+def _acts_at(name: str, ends_at: datetime | None) -> datetime | None:
+    try:
+        return ends_at and ends_at + timedelta(seconds=ACTS_AFTER_READ_S.get(name, 0.0))
+    except OverflowError:  # of a damaged row
+        return None
 
 
 def _age_s(moment: datetime, now: datetime) -> float:

@@ -1,0 +1,159 @@
+"""What one box says of itself, and one damaged cell of the journal, cost that box alone (F39, F52).
+
+A real keeper, `kill` and `status` over a journal of which one row is bad, or was filled by a box
+that lies; each of the other boxes is ended in its time, and the bad one too.
+"""
+
+import signal
+import sqlite3
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from gpurun import glance, settings
+from gpurun.engine.killing import kill
+from gpurun.locks import hold
+from gpurun.model import AttemptState, Ending, RunState
+from gpurun.places import Places
+from gpurun.signals import TOLD
+from tests.accounts import Accounts, accounts_of
+from tests.fakecloud import FakeClock
+from tests.homes import Home
+from tests.stories import Story, journal_at
+from tests.test_keeper import World
+from tests.test_store import LABEL
+
+LARGEST = 2**63 - 1
+YEAR_9999 = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
+CELLS = [
+    "instances SET usd_per_hour = '2,0'",
+    "instances SET state = 'garbage'",
+    "timers SET ends_at = 1e300",
+    "timers SET ends_at = 1e17",
+    f"timers SET ends_at = {YEAR_9999.timestamp()}",
+    "timers SET fires_boot_s = 'garbage'",
+    f"timers SET seq = {LARGEST}",
+    f"guards SET state = 'armed', seq_read = 0, ends_at_read = {YEAR_9999.timestamp()}",
+    "guards SET state = 'armed', seq_read = 0, ends_at_read = 1e300",
+]
+
+
+def damage(places: Places, cell: str, label: str = LABEL) -> None:
+    with sqlite3.connect(places.database) as other:
+        other.execute(f"UPDATE {cell} WHERE label = ?", [label])
+    other.close()
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    """Two runs whose drivers do nothing: LABEL ends after 11 minutes, the other after 6."""
+    before = signal.signal(TOLD, lambda _number, _frame: None)
+    made = World(tmp_path)
+    made.rent(minutes=10)
+    with ExitStack() as stack:
+        for run_id in ("run00001", made.rent_more(1, minutes=5)):
+            stack.enter_context(hold(made.places.run_lock(run_id)))
+        yield made
+    made.journal.close()
+    signal.signal(TOLD, before)
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_a_damaged_cell_keeps_no_box_from_its_end(world: World, cell: str) -> None:
+    world.tick(2)
+    damage(world.places, cell)
+    world.tick(24, apart_s=10)
+    assert len(world.cloud.boxes) == 2, "nothing is ended before its time"
+    world.tick(7, apart_s=10)
+    assert world.journal.runs.get("run10001").ending is Ending.DEADLINE, "by the journal, at T"
+    world.tick(12, apart_s=10)
+    assert [box.label for box in world.cloud.boxes.values()] == [LABEL]
+    assert world.journal.runs.get("run10001").state is RunState.DEADLINE
+    world.tick(30, apart_s=10)
+    assert world.cloud.boxes == {}
+
+
+@pytest.mark.parametrize("seq", [2, LARGEST])
+def test_a_box_that_names_a_seq_of_its_own_is_ended_in_its_time(
+    world: World, seq: int
+) -> None:
+    timer = world.journal.timers.of(LABEL)
+    assert timer is not None
+    world.journal.timers.guard(LABEL, "fuse", "armed", seq=seq, ends_at=timer.ends_at)
+    state = world.journal.timers.guard_state(LABEL, "fuse")
+    world.tick(12, apart_s=1)
+    followed = world.journal.timers.last_seq(LABEL)
+    assert (state, followed) == (("armed", 2) if seq == 2 else ("unknown", 1))
+    world.tick(60, apart_s=12)
+    assert world.cloud.boxes == {}
+    assert world.journal.attempts.get(LABEL).state is AttemptState.GONE
+
+
+def test_a_seq_that_an_older_keeper_has_taken_down_is_not_followed(world: World) -> None:
+    timer = world.journal.timers.of(LABEL)
+    assert timer is not None
+    end_s = timer.ends_at.timestamp()
+    damage(
+        world.places, f"guards SET state = 'armed', seq_read = {LARGEST}, ends_at_read = {end_s}"
+    )
+    world.tick(12, apart_s=1)
+    assert world.journal.timers.last_seq(LABEL) == 1
+    world.tick(60, apart_s=12)
+    assert world.cloud.boxes == {}
+
+
+def test_a_guard_that_cannot_be_followed_keeps_no_other_waiting(world: World) -> None:
+    label = LABEL.replace("run00001", "run10001")
+    other = world.journal.timers.of(label)
+    assert other is not None
+    world.journal.timers.guard(LABEL, "fuse", "armed", seq=2, ends_at=other.ends_at)
+    world.journal.timers.guard(label, "fuse", "armed", seq=2, ends_at=other.ends_at)
+    damage(world.places, "instances SET usd_per_hour = '2,0'")
+    world.tick(12, apart_s=1)
+    assert world.journal.timers.last_seq(label) == 2
+
+
+@pytest.fixture
+def accounts(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[Accounts]:
+    with accounts_of(home, monkeypatch) as found:
+        yield found
+
+
+@pytest.mark.timeout(600)
+def test_one_bad_row_keeps_no_run_from_being_killed(accounts: Accounts) -> None:
+    cells = [CELLS[0], f"timers SET seq = {LARGEST}", None]
+    runs = {f"run0000{number}": cell for number, cell in enumerate(cells)}
+    for run_id, cell in runs.items():
+        story, _ = accounts.run_of(accounts.vast, run_id=run_id)
+        accounts.trace(story)
+        if cell:
+            damage(accounts.home.places, cell, story.label)
+    found = kill(list(runs), collect=False, settings=settings.load())
+    assert accounts.alive(accounts.vast) == set()
+    assert {run_id: said.proven for run_id, said in found.items()} == {
+        run_id: cell is not None for run_id, cell in runs.items()
+    }
+    assert story.journal.runs.get(story.run_id).ending is Ending.KILL, "the good one"
+
+
+def test_what_only_the_journal_knows_is_killed_though_its_timer_cannot_be_read(
+    accounts: Accounts,
+) -> None:
+    accounts.run_of(accounts.vast)
+    accounts.home.places.blackbox.unlink(missing_ok=True)
+    damage(accounts.home.places, "timers SET ends_at = 1e300", LABEL)
+    [found] = kill(["run00001"], collect=False, settings=settings.load()).values()
+    assert found.proven
+    assert accounts.alive(accounts.vast) == set()
+
+
+@pytest.mark.parametrize("cell", [*CELLS, "timers SET seq = 'garbage'"])
+def test_status_shows_a_damaged_row(tmp_path: Path, cell: str) -> None:
+    clock = FakeClock()
+    Story(journal_at(tmp_path, clock), clock).rented().watched().journal.close()
+    damage(Places(tmp_path), cell)
+    [run] = glance.status(tmp_path, clock.now())["runs"]
+    assert (run["id"], run["state"]) == ("run00001", RunState.ACTIVE)
