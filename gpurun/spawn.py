@@ -3,10 +3,13 @@
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 
-def detached(module: str, *arguments: str, log: Path) -> None:
+def detached(
+    module: str, *arguments: str, log: Path, environ: Mapping[str, str] = os.environ
+) -> None:
     """Run `python -m module` in a session of its own, printing to `log`; it is nobody's child.
 
     The environment travels along: a key that lives only there must reach the driver and the
@@ -22,7 +25,7 @@ def detached(module: str, *arguments: str, log: Path) -> None:
             stderr=descriptor,
             start_new_session=True,
             cwd=log.parent,
-            env=os.environ | {"PYTHONUNBUFFERED": "1"},
+            env={**environ, "PYTHONUNBUFFERED": "1"},
             check=False,
         )
     finally:

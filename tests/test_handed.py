@@ -120,7 +120,7 @@ def test_it_stands_above_the_environment_and_only_for_its_own_cloud(
     monkeypatch.setenv("PRIME_API_KEY", "another cloud's")
     handed.hand(places, "vast", {"VAST_API_KEY": "hunter2"})
     monkeypatch.setenv("VAST_URL", "http://127.0.0.1:2")
-    found = handed.environ(places)
+    found = handed.environ(handed.read(places))
     assert (found["VAST_API_KEY"], found["PRIME_API_KEY"]) == ("hunter2", "another cloud's")
     assert "VAST_URL" not in found, "it belongs to the older key"
 
@@ -238,6 +238,22 @@ def test_a_keeper_that_ran_without_the_key_ends_the_box_when_the_shell_is_gone(
     assert vast.api_key not in home.logs()
 
 
+def test_a_driver_that_the_keeper_starts_has_the_key_though_its_file_went_at_logout(
+    home: Home, vast: Cloud
+) -> None:
+    assert home.run("keeper", "start").returncode == 0
+    with Shell(home, vast):
+        run = up(home)
+    [path] = files(home.places)
+    path.unlink()
+    lock = home.places.run_lock(run)
+    first = holder(lock)
+    kill_driver(home, run)
+    home.until(lambda: holder(lock) not in (None, first), PATIENCE_S)
+    key = f"VAST_API_KEY={vast.api_key}".encode()
+    assert key in Path(f"/proc/{holder(lock)}/environ").read_bytes().split(b"\0")
+
+
 def test_no_place_but_the_memory_holds_the_key(home: Home, vast: Cloud) -> None:
     with Shell(home, vast):
         up(home)
@@ -283,6 +299,7 @@ def test_the_plan_says_that_the_key_is_in_this_shell_alone(home: Home, vast: Clo
     with Shell(home, vast):
         planned = home.run("up", home.recipe(), "--provider", "vast", *FOUR_H100, "--dry-run")
     assert "the key of vast is in this shell's environment alone" in planned.stdout, planned
+    assert "only until you log out or this machine restarts" in planned.stdout
     assert "gpurun auth vast" in planned.stdout
     assert files(home.places) == []
 

@@ -1,6 +1,7 @@
 """A key that is replaced reaches those who live longer than it: the keeper, and drivers."""
 
 import json
+import signal
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -10,11 +11,16 @@ from gpurun import keystore
 from gpurun import settings as configuration
 from gpurun.clock import SystemClock
 from gpurun.engine.context import open_context
+from gpurun.engine.driver import Driver
 from gpurun.errors import GpurunError
+from gpurun.keeper import handed
 from gpurun.keeper.clouds import LOOK_EVERY_S, Clouds
+from gpurun.keeper.handed import Keys
 from gpurun.locks import hold
+from gpurun.model import RunState
 from gpurun.provider import Provisioner
 from gpurun.recipe import load
+from gpurun.signals import TOLD
 from tests.clouds.serve import Cloud, cloud
 from tests.clouds.stub import StubBoxes
 from tests.fakecloud import FakeClock
@@ -116,6 +122,60 @@ def test_the_provider_of_a_driver_has_the_newest_key(home: Home, vast: Cloud) ->
     keystore.store(home.config, "vast", NEW)
     clock.advance(LOOK_EVERY_S)
     assert answers(ctx.cloud)
+    ctx.journal.close()
+
+
+@pytest.fixture
+def handed_over(home: Home, vast: Cloud) -> Iterator[Keys]:
+    """The key is in no settings, but in memory."""
+    home.config.write_text("")
+    keys = {"VAST_API_KEY": vast.api_key, "VAST_URL": vast.url}
+    handed.hand(home.places, "vast", keys)
+    yield {"vast": keys}
+    handed.forget(home.places)
+
+
+def test_what_was_handed_over_is_kept_when_its_file_goes_until_another_key_is_stored(
+    home: Home, vast: Cloud, handed_over: Keys
+) -> None:
+    clock = FakeClock()
+    known = clouds(home, clock)
+    assert answers(known("vast"))
+    assert answers(known("local"))
+    handed.forget(home.places)
+    clock.advance(LOOK_EVERY_S)
+    assert answers(known("vast"))
+    assert known.environ().items() >= handed_over["vast"].items()
+    keystore.store(home.config, "vast", NEW)
+    clock.advance(LOOK_EVERY_S)
+    known("vast")
+    assert "VAST_API_KEY" not in known.environ()
+
+
+def run_at_vast(home: Home) -> str:
+    """In the journal; nobody drives it."""
+    clock = SystemClock()
+    journal = journal_at(home.places.root, clock)
+    recipe = json.dumps(load(str(home.recipe()), provider="vast").to_dict())
+    run = Story(journal, clock, provider="vast").run()
+    journal.runs.add(replace(run, recipe_json=recipe))
+    journal.close()
+    return run.id
+
+
+def test_a_driver_ends_its_run_though_the_key_has_gone_meanwhile(
+    home: Home, vast: Cloud, handed_over: Keys
+) -> None:
+    run = run_at_vast(home)
+    ctx = open_context(run, home.places, configuration.load(), SystemClock())
+    handed.forget(home.places)
+    before = signal.getsignal(TOLD)
+    try:
+        Driver(ctx, may_rent=False).go()
+    finally:
+        signal.signal(TOLD, before)
+    found = ctx.journal.runs.get(run)
+    assert (found.state, found.error[:18]) == (RunState.FAILED, "nothing is rented,")
     ctx.journal.close()
 
 

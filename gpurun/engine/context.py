@@ -102,11 +102,16 @@ class Context:
 
 
 def open_context(
-    run_id: str, places: Places, settings: Settings, clock: Clock, epoch: int | None = None
+    run_id: str,
+    places: Places,
+    settings: Settings,
+    clock: Clock,
+    epoch: int | None = None,
+    clouds: Callable[[str], Provisioner] | None = None,
 ) -> Context:
     journal = Journal(places.database, clock)
     run = journal.runs.get(run_id)
-    clouds = Clouds(places, settings, clock)
+    clouds = clouds or Clouds(places, settings, clock)
     clouds(run.provider)  # without a key for it nothing can be done
     return Context(
         places=places,

@@ -288,7 +288,8 @@ class Driver:
 
     def _fresh(self) -> Context:
         ctx = self._ctx
-        return open_context(ctx.run.id, ctx.places, ctx.settings, ctx.clock, ctx.epoch)
+        given = (ctx.places, ctx.settings, ctx.clock, ctx.epoch)
+        return open_context(ctx.run.id, *given, ctx.clouds)  # a key may have gone meanwhile
 
     def _show(self, phase: str) -> None:
         self._ctx.journal.runs.show_phase(self._ctx.run.id, phase)

@@ -23,7 +23,7 @@ _NOWHERE = (
     "there is no folder in memory to hand it over in, so the keeper is no guard of this box once "
     "another shell has started it"
 )
-_UNTIL_REBOOT = "after a reboot the keeper is no guard of this box"
+_UNTIL_LOGOUT = "the keeper is a guard of this box only until you log out or this machine restarts"
 
 
 def key_remark(cloud: str, settings: Settings) -> str:
@@ -31,7 +31,7 @@ def key_remark(cloud: str, settings: Settings) -> str:
     if cloud not in wiring.CLOUDS or not wiring.only_here(cloud, settings):
         return ""
     nowhere = handed.place(handed.folders()) is None
-    return _FLEETING.format(cloud=cloud, so=_NOWHERE if nowhere else _UNTIL_REBOOT)
+    return _FLEETING.format(cloud=cloud, so=_NOWHERE if nowhere else _UNTIL_LOGOUT)
 
 
 def require_one_account(

@@ -1,11 +1,13 @@
 """Each provider made once and kept, and made anew when its key has changed.
 
 A keeper or a driver lives for weeks: a key that is replaced in the settings, or handed over by a
-newer `up`, must reach it.
+newer `up`, must reach it.  One that was handed over is kept here when its file goes, as it does
+when the user logs out.
 """
 
 import logging
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from gpurun import places as files
 from gpurun import settings as configuration
@@ -27,6 +29,7 @@ class _Made:
     cloud: Provisioner
     digest: str  # of the key that it was made with
     looked_s: float  # when that was last compared with the key there is
+    handed: dict[str, str] = field(repr=False)  # the variables that it was made with
 
 
 class Clouds:
@@ -50,10 +53,16 @@ class Clouds:
 
     def names(self) -> list[str]:
         """All that can be asked now."""
-        return wiring.names(self._settings, handed.environ(self._places))
+        return wiring.names(self._settings, handed.environ(handed.read(self._places)))
+
+    def environ(self) -> Mapping[str, str]:
+        """For a process that is to have the keys that these were made with."""
+        made = dict(self._made)
+        return handed.environ({name: each.handed for name, each in made.items() if each.handed})
 
     def _look(self, name: str, made: _Made | None, now_s: float) -> _Made:
-        environ = handed.environ(self._places)
+        keys = handed.read(self._places)
+        environ = handed.environ(keys)
         digest = wiring.credentials(name, self._settings, environ)
         if made is not None and digest in ("", made.digest):
             return replace(made, looked_s=now_s)
@@ -63,10 +72,10 @@ class Clouds:
             if made is None:
                 raise
             log.error("%s goes on with the key that it had: %s", name, error)
-            return _Made(made.cloud, digest, now_s)
+            return _Made(made.cloud, digest, now_s, made.handed)
         if made is not None:
             log.info("%s has another key now", name)
-        return _Made(cloud, digest, now_s)
+        return _Made(cloud, digest, now_s, keys.get(name, {}))
 
     def _read_settings(self) -> None:
         """If the file has changed; a key that it has lost to a wrong line stays as it was."""

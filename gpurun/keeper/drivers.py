@@ -4,14 +4,17 @@ import contextlib
 import logging
 import os
 import signal
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
 from gpurun import spawn
 from gpurun.clock import Clock
+from gpurun.keeper.clouds import Clouds
 from gpurun.locks import holder
 from gpurun.model import Run
 from gpurun.places import Places
+from gpurun.provider import Provisioner
 from gpurun.signals import TOLD
 
 log = logging.getLogger("gpurun.keeper")
@@ -24,8 +27,9 @@ NEVER_DRIVEN_S = 30.0
 class Drivers:
     """Processes of their own: the keeper never does a driver's work."""
 
-    def __init__(self, places: Places, clock: Clock) -> None:
+    def __init__(self, places: Places, clock: Clock, clouds: Callable[[str], Provisioner]) -> None:
         self._places = places
+        self._clouds = clouds
         self._clock = clock
         self._free_since_s: dict[str, float] = {}
         self._wait_s: dict[str, float] = {}
@@ -71,4 +75,7 @@ class Drivers:
         self._free_since_s[run_id] = self._clock.boot_s()
         log.info("run %s has no driver; starting one", run_id)
         run_dir = self._places.run_dir(run_id)
-        spawn.detached("gpurun.engine", run_id, "--takeover", log=run_dir / "driver.log")
+        # A key that was handed over may be in the keeper's memory alone by now.
+        environ = self._clouds.environ() if isinstance(self._clouds, Clouds) else os.environ
+        arguments = ("gpurun.engine", run_id, "--takeover")
+        spawn.detached(*arguments, log=run_dir / "driver.log", environ=environ)

@@ -1,8 +1,8 @@
 """Keys that a shell's environment alone holds, where the keeper and the drivers find them.
 
 They lie in memory, on a tmpfs, in a file that is closed to others: never on a disk, among arguments
-or in a log, and gone after a reboot.  `up` alone writes that file: what still ends after `keeper
-stop` has removed it, or is started anew, cannot bring it back.
+or in a log, and gone when the user logs out or this machine restarts.  `up` alone writes that file:
+what still ends after `keeper stop` has removed it, or is started anew, cannot bring it back.
 """
 
 import fcntl
@@ -41,10 +41,10 @@ def place(among: Iterable[Path]) -> Path | None:
     return None
 
 
-def environ(places: Places) -> Mapping[str, str]:
+def environ(keys: Keys) -> dict[str, str]:
     """Our environment; of a cloud whose key was handed over, what was handed over with it."""
     found = dict(os.environ)
-    for cloud, variables in read(places).items():
+    for cloud, variables in keys.items():
         for name in wiring.VARIABLES[cloud]:
             found.pop(name, None)
         found |= variables
