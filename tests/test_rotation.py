@@ -12,7 +12,8 @@ from gpurun import settings as configuration
 from gpurun.clock import SystemClock
 from gpurun.engine.context import open_context
 from gpurun.engine.driver import Driver
-from gpurun.errors import GpurunError
+from gpurun.engine.rent import rent
+from gpurun.errors import GpurunError, UsageError
 from gpurun.keeper import handed
 from gpurun.keeper.clouds import LOOK_EVERY_S, Clouds
 from gpurun.keeper.handed import Keys
@@ -152,13 +153,13 @@ def test_what_was_handed_over_is_kept_when_its_file_goes_until_another_key_is_st
     assert "VAST_API_KEY" not in known.environ()
 
 
-def run_at_vast(home: Home) -> str:
+def run_at_vast(home: Home, options: str = "{}") -> str:
     """In the journal; nobody drives it."""
     clock = SystemClock()
     journal = journal_at(home.places.root, clock)
     recipe = json.dumps(load(str(home.recipe()), provider="vast").to_dict())
     run = Story(journal, clock, provider="vast").run()
-    journal.runs.add(replace(run, recipe_json=recipe))
+    journal.runs.add(replace(run, recipe_json=recipe, options_json=options))
     journal.close()
     return run.id
 
@@ -176,6 +177,25 @@ def test_a_driver_ends_its_run_though_the_key_has_gone_meanwhile(
         signal.signal(TOLD, before)
     found = ctx.journal.runs.get(run)
     assert (found.state, found.error[:18]) == (RunState.FAILED, "nothing is rented,")
+    ctx.journal.close()
+
+
+def test_one_purchase_has_one_provider_and_none_is_made_at_another_account_than_the_plans(
+    home: Home, vast: Cloud
+) -> None:
+    run = run_at_vast(home, '{"account_id": "another"}')
+    ctx = open_context(run, home.places, configuration.load(), SystemClock())
+    asked: list[str] = []
+
+    def counted(name: str) -> Provisioner:
+        asked.append(name)
+        return ctx.clouds(name)
+
+    with pytest.raises(UsageError, match="the plan was made for vast account another") as refused:
+        rent(replace(ctx, clouds=counted), print)
+    assert "nothing was rented" in str(refused.value)
+    assert asked == ["vast"]
+    assert ctx.attempt() is None
     ctx.journal.close()
 
 

@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,11 @@ class Context:
     def cloud(self) -> Provisioner:
         """The run's provider, with the key that is the newest now."""
         return self.clouds(self.run.provider)
+
+    def bound(self) -> "Context":
+        """The same with the provider as it is now: its key does not change under one purchase."""
+        cloud = self.cloud
+        return replace(self, clouds=lambda _name: cloud)
 
     @property
     def budget(self) -> Budget:

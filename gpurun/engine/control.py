@@ -35,6 +35,7 @@ def begin(plan: Plan, settings: Settings) -> str:
     snapshot.keep(plan.cargo, places.cargo(run_id))
     options = {
         "offer_id": plan.offer_id,
+        "account_id": plan.account_id,
         "usd_per_hour": str(plan.offer.usd_per_hour),
         "git": _git_state(plan.recipe_dir),
         "stays": plan.recipe.train is None,

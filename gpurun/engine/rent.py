@@ -46,7 +46,7 @@ def rent(ctx: Context, say: Callable[[str], None]) -> Attempt:
     """
     while True:
         try:
-            return _rent(ctx)
+            return _rent(ctx.bound())
         except AccountRefused:
             raise
         except NoCapacity as error:
@@ -77,7 +77,12 @@ def _rent(ctx: Context) -> Attempt:
         )
     if trouble := ctx.journal.owner.trouble():
         raise UsageError(f"nothing was rented: {trouble}.")
-    ctx.cloud.account()  # an answer brings the provider's time; the keeper's beat is told by ours
+    account = ctx.cloud.account()  # it brings the provider's time; the keeper's beat is by ours
+    if account != (planned := ctx.options.get("account_id", account)):
+        raise UsageError(
+            f"the plan was made for {ctx.cloud.name} account {planned}, and the key in use now is "
+            f"that of account {account}: nothing was rented. Run `gpurun up` again."
+        )
     require_true_wall(ctx.clock, ctx.cloud.name)
     listening(ctx.places, ctx.journal, ctx.cloud, ctx.clock)  # R1
     offer = _offer_now(ctx)  # R2
