@@ -4,6 +4,7 @@ import contextlib
 import json
 import logging
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -184,8 +185,15 @@ def _memory_gib() -> float:
     """The most so far: of this process's GPU, or of the process where there is none."""
     if torch.cuda.is_initialized():
         return torch.cuda.max_memory_reserved() / GIB
+    return _most_resident_bytes() / GIB
+
+
+def _most_resident_bytes() -> int:
+    # Linux begins `ru_maxrss` with what the parent had, which may be a torchrun of its own size.
+    with contextlib.suppress(OSError, TypeError):
+        return int(re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
     unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / GIB
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def _set_aside(path: Path) -> None:
