@@ -68,7 +68,9 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace
     for name in ("VAST_API_KEY", "VAST_URL", "XDG_CONFIG_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    return SimpleNamespace(state_dir=tmp_path, keys={}, ssh_hosts=(), local_usd_per_hour=Decimal(0))
+    return SimpleNamespace(
+        state_dir=tmp_path, keys={}, box_keys={}, ssh_hosts=(), local_usd_per_hour=Decimal(0)
+    )
 
 
 def test_without_a_key_vast_is_not_asked_and_says_what_to_run(settings: SimpleNamespace) -> None:
