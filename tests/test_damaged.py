@@ -77,9 +77,7 @@ def test_a_damaged_cell_keeps_no_box_from_its_end(world: World, cell: str) -> No
 
 
 @pytest.mark.parametrize("seq", [2, LARGEST])
-def test_a_box_that_names_a_seq_of_its_own_is_ended_in_its_time(
-    world: World, seq: int
-) -> None:
+def test_a_box_that_names_a_seq_of_its_own_is_ended_in_its_time(world: World, seq: int) -> None:
     timer = world.journal.timers.of(LABEL)
     assert timer is not None
     world.journal.timers.guard(LABEL, "fuse", "armed", seq=seq, ends_at=timer.ends_at)
