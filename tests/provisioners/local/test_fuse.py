@@ -102,6 +102,7 @@ def test_the_shell_of_the_fuse_bears_no_mark_and_outlives_the_box(
     beside = cloud.fuse_shell(LABEL)
     left = beside.run(f"setsid {NAP} & echo $!", timeout_s=10)
     try:
+        wait_for(lambda: outer_pids(NAP) == [int(left.output)])  # it is about to begin
         cloud.destroy(LABEL)
         assert outer_pids(NAP) == [int(left.output)]
         assert beside.run("echo here", timeout_s=10).output == "here\n"
