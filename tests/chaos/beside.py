@@ -40,15 +40,9 @@ class Beside:
         self._begun = False
         self.commands: list[subprocess.Popen[str]] = []
 
-    def begin(self) -> None:
-        """As our own run begins."""
-        if self._schedule.beside == SECOND_MACHINE:
-            state = self.machine.home.places.root
-            state.mkdir(mode=0o700)
-            self._share_boxes()
-            self.commands.append(self.machine.up(self._schedule))
-
     def step(self) -> None:
+        if self._schedule.beside == SECOND_MACHINE and not self.commands:
+            self._rent()
         if not self._begun and self._original.has_trained():
             self._begun = True
             if self._schedule.beside == COPIED:
@@ -72,6 +66,13 @@ class Beside:
     def close(self) -> None:
         self.machine.home.signal_all(SIGCONT)
         self.machine.home.close()
+
+    def _rent(self) -> None:
+        """After ours: of two that plan with one offer the second refuses its new price (R2)."""
+        if self._original.has_rented():
+            self.machine.home.places.root.mkdir(mode=0o700)
+            self._share_boxes()
+            self.commands.append(self.machine.up(self._schedule))
 
     def _type(self, words: tuple[str, ...]) -> None:
         machine = self.machine

@@ -64,6 +64,12 @@ class Machine:
             state in OVER for [state] in attempts
         )
 
+    def has_rented(self) -> bool:
+        """A box of it has an id, or there will be none."""
+        made = self.rows("select 1 from instances where instance_id is not null")
+        ended = [state for [state] in self.rows("select state from runs") if state in ENDS_OUTSIDE]
+        return bool(made or ended)
+
     def has_trained(self) -> bool:
         """A run is in its training, or was, or never will be."""
         found = self.rows("select phase, state from runs")

@@ -115,8 +115,6 @@ class Stage:
 
     def _once(self) -> None:
         following = [self._up() for _ in range(2 if self._schedule.beside == SECOND_UP else 1)]
-        if self._beside is not None:
-            self._beside.begin()
         away_s = sum(deed.seconds for deed in self._schedule.deeds if deed.do == "kill all")
         limit_s = time.monotonic() + LIMIT_S[self._schedule.provider] + away_s
         quiet_s, looked_s = None, 0.0
