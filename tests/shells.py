@@ -128,8 +128,8 @@ class ShellContract:
 
     def test_a_line_without_end_is_told_in_parts(self, shell: Shell) -> None:
         parts: list[str] = []
-        shell.run("head -c 300000 /dev/zero | tr '\\0' x", timeout_s=30, on_line=parts.append)
-        assert "".join(parts) == "x" * 300_000
+        shell.run("head -c 8000000 /dev/zero | tr '\\0' x", timeout_s=30, on_line=parts.append)
+        assert "".join(parts) == "x" * 8_000_000
         assert len(parts) > 1
 
     def test_if_the_listener_fails_the_command_is_ended(self, shell: Shell) -> None:
