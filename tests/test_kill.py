@@ -3,9 +3,7 @@
 import json
 import os
 import signal
-import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,21 +15,10 @@ from tests.accounts import Accounts, accounts_of
 from tests.chaos.disk import fill, free, small_disk
 from tests.homes import WAITS, Home
 from tests.stories import Story, journal_at
+from tests.test_trouble import locked
 
 PLUGINS = Path(__file__).parent / "plugins"
 LONG_S = 180
-
-
-@contextmanager
-def locked(home: Home) -> Iterator[None]:
-    """By another program, as long as the block lasts."""
-    with sqlite3.connect(home.places.database, isolation_level=None) as other:
-        other.execute("BEGIN EXCLUSIVE")
-        try:
-            yield
-        finally:
-            other.execute("ROLLBACK")
-    other.close()
 
 
 def trains(home: Home, *words: str) -> str:
@@ -111,7 +98,7 @@ def has_open(pid: int, path: Path) -> bool:
     return any(each.resolve() == path for each in Path(f"/proc/{pid}/fd").iterdir())
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="a disk of its own is mounted")
+@pytest.mark.box
 def test_a_run_on_a_full_disk_without_its_reserve_is_killed(home: Home) -> None:
     with small_disk(home.places.root):
         run = trains(home)

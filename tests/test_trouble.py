@@ -36,6 +36,7 @@ def running(home: Home) -> str:
 
 @contextmanager
 def locked(home: Home) -> Iterator[None]:
+    """By another program, as long as the block lasts."""
     with sqlite3.connect(home.places.database, isolation_level=None) as other:
         other.execute("BEGIN EXCLUSIVE")
         try:
