@@ -111,11 +111,17 @@ def judge(schedule: Schedule, played: Played) -> Verdict:
     aways = [*played.aways, *played.outages]
     _judge_side(verdict, schedule, Side(played.machine, ours, aways, played.now_s))
     if (beside := played.beside) is not None and not beside.is_copy:
-        ended = replace(schedule, deeds=(Deed("gpurun", words=("kill", "--all", "--yes")),))
-        _judge_side(verdict, ended, Side(beside.machine, theirs, played.outages, played.now_s))
+        side = Side(beside.machine, theirs, played.outages, played.now_s)
+        _judge_side(verdict, _of_second(schedule), side)
     _forgotten(verdict, played)
     _as_was_wanted(verdict, schedule, played)
     return verdict
+
+
+def _of_second(schedule: Schedule) -> Schedule:
+    """What was done to the other machine: all of its boxes were ended, and it has our disk."""
+    full = [deed for deed in schedule.deeds if deed.do == "disk full"]
+    return replace(schedule, deeds=(Deed("gpurun", words=("kill", "--all", "--yes")), *full))
 
 
 def _is_of_second(life: Life, beside: Beside | None) -> bool:
