@@ -37,17 +37,19 @@ def _wanted(asked: argparse.Namespace) -> Iterable[Schedule]:
 
 def _clean(schedules: Iterable[Schedule], asked: argparse.Namespace) -> bool:
     total, count, begun_s = Verdict(), 0, time.monotonic()
-    for result in play_all(schedules, asked.side_by_side):
-        total, count = total.plus(result.verdict), count + 1
-        if not result.verdict.clean:
-            _show(result, asked)
-        elif asked.verbose:
-            print(f"# {result.seconds:.0f} s {result.schedule.name}", flush=True)
-    print(
-        f"# {time.monotonic() - begun_s:.0f} s; at its bound the latest end was "
-        f"{total.latest_s:+.1f} s, the latest SIGTERM {total.told_s:+.1f} s"
-    )
-    print(total.line(count))
+    try:
+        for result in play_all(schedules, asked.side_by_side):
+            total, count = total.plus(result.verdict), count + 1
+            if not result.verdict.clean:
+                _show(result, asked)
+            elif asked.verbose:
+                print(f"# {result.seconds:.0f} s {result.schedule.name}", flush=True)
+    finally:  # an hour that is interrupted has come to something too
+        print(
+            f"# {time.monotonic() - begun_s:.0f} s; at its bound the latest end was "
+            f"{total.latest_s:+.1f} s, the latest SIGTERM {total.told_s:+.1f} s"
+        )
+        print(total.line(count), flush=True)
     return total.clean
 
 

@@ -123,12 +123,17 @@ class Inside:
         module.provisioner = provisioner
 
     def _told(self, method: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        from gpurun.errors import NoCapacity
+
         def tell(first: Any, *rest: Any) -> Any:
             label = str(getattr(first, "label", first))
             point = f"Cloud.{method.removesuffix('_many')}"  # of several boxes or of one
             self.passed(f"before {point}", label)
             try:
                 return original(first, *rest)
+            except NoCapacity:
+                self.passed(f"{point} refused", label)
+                raise
             finally:
                 self.passed(point, label)
 

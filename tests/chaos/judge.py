@@ -135,7 +135,8 @@ def _judge_side(verdict: Verdict, schedule: Schedule, side: Side) -> None:
     passed = passings(side.machine)
     for life in side.lives:
         _lived_too_long(verdict, schedule, side, life)
-        _died_too_soon(verdict, schedule, side, life)
+        if not _was_refused(life, passed):
+            _died_too_soon(verdict, schedule, side, life)
         _told_too_late(verdict, schedule, side, life)
         _said_to_be_gone(verdict, life, passed)
     _bought_twice(verdict, side.lives, passed)
@@ -198,6 +199,11 @@ def _fuse_due_s(machine: Machine, label: str, timers: list[Timer]) -> float:
     held = [timer.ends_s for timer in timers if [(timer.seq,)] == found]
     slept = (machine.folder / "boot_shift").exists()  # the box has not: its uptime decides
     return math.inf if slept or not held else held[0] + FUSE_MARGIN_S + FUSE_S
+
+
+def _was_refused(life: Life, passed: list[Passing]) -> bool:
+    """By its provider, who began to make it, could not, and took it back before it said so."""
+    return any(one.point == "Cloud.create refused" and one.label == life.label for one in passed)
 
 
 def _died_too_soon(verdict: Verdict, schedule: Schedule, side: Side, life: Life) -> None:
