@@ -281,6 +281,8 @@ def _as_was_wanted(verdict: Verdict, schedule: Schedule, played: Played) -> None
     refused = [code for code in played.up_codes if code is not None and code > 0]
     if refused and not (schedule.beside == SECOND_UP and schedule.disturbs):
         verdict.found.append(f"`up` ended with {refused}: {played.said}")
+    if "takes --yes" in played.said:
+        verdict.found.append(f"a command waited for a yes, and did nothing: {played.said}")
     found = played.machine.rows("select state, error from runs")
     wanted = [schedule.only] * (2 if schedule.beside == SECOND_UP else 1)
     if schedule.only and [state for state, _ in found] != wanted:

@@ -159,7 +159,7 @@ OTHERS = ("stop", "sleep", "wall", "fault", "fault", "fault", "gpurun", "gpurun"
 COMMANDS = (
     ("kill", "RUN", "--yes"),
     ("kill", "RUN", "--yes", "--no-collect"),
-    ("extend", "RUN", "0.05m"),
+    ("extend", "RUN", "0.05m", "--yes"),
     ("resume", "RUN"),
     ("status",),
     ("kill", "--all", "--yes"),

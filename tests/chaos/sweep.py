@@ -14,18 +14,19 @@ from tests.chaos.schedule import Deed, Schedule
 from tests.chaos.worlds import worlds
 
 NEXT_COMMAND_S = 4.0
+EXTEND = "extend"
 GONE_S = 190.0  # the fuse ends a box within 150 s of its deadline
 
 
 def references(provider: str) -> list[Schedule]:
     """The runs that are disturbed: ended by the timer, by themselves, by `kill`; and extended."""
     killed = Deed("gpurun", "driver", "Runs.begin_phase", 8, words=("kill", "RUN", "--yes"))
-    extended = replace(killed, words=("extend", "RUN", "0.05m"))
+    extended = replace(killed, words=("extend", "RUN", "0.05m", "--yes"))
     return [
         Schedule(provider, "waits", name="timer"),
         Schedule(provider, "ends", name="by itself", run_minutes=1, only="done"),
         Schedule(provider, "waits", (killed,), name="kill", run_minutes=0.2),
-        Schedule(provider, "waits", (extended,), name="extend"),
+        Schedule(provider, "waits", (extended,), name=EXTEND, run_minutes=0.2),
     ]
 
 
@@ -35,6 +36,10 @@ def swept(provider: str) -> Iterator[Schedule]:
     for reference in references(provider):
         alone = play(reference)
         assert alone.verdict.clean, f"{alone.verdict.found}\n{alone.logs}"
+        in_time = any(
+            one.point == "Timers.put_in_force" for one in alone.passed if one.who == "cli"
+        )
+        assert in_time or reference.name != EXTEND, "it was over before it was extended"
         for passing in alone.passed:
             key = (passing.who, passing.point, passing.nth)
             if key not in known:
