@@ -152,12 +152,17 @@ class Timer:
 
 
 def _timers(machine: Machine, label: str) -> list[Timer]:
+    """Those that were in force, as they came."""
+    return [one for one in _written(machine, label) if one.state != "arming"]
+
+
+def _written(machine: Machine, label: str) -> list[Timer]:
     query = f"select seq, kind, state, fires_boot_s, ends_boot_s from timers where label='{label}'"
     found = [
         Timer(int(seq), str(kind), str(state), float(fires_s), float(ends_s))
         for seq, kind, state, fires_s, ends_s in machine.rows(query)
     ]
-    return sorted((one for one in found if one.state != "arming"), key=lambda one: one.seq)
+    return sorted(found, key=lambda one: one.seq)
 
 
 def _lived_too_long(verdict: Verdict, schedule: Schedule, side: Side, life: Life) -> None:
@@ -213,11 +218,23 @@ def _died_too_soon(verdict: Verdict, schedule: Schedule, side: Side, life: Life)
     [[ending]] = side.machine.rows(query) or [(None,)]
     if schedule.excuses(None if ending is None else str(ending)):
         return
-    own = [timer for timer in _timers(side.machine, life.label) if timer.kind != "ending"]
-    if own and life.died_s < own[-1].fires_s - SLACK_S:
+    fires_s = _fires_s(side.machine, life.label)
+    if life.died_s < fires_s - SLACK_S:
         verdict.killed_early += 1
-        early_s = own[-1].fires_s - life.died_s
+        early_s = fires_s - life.died_s
         verdict.found.append(f"{life.label} was ended {early_s:.1f} s before its timer ({ending})")
+
+
+def _fires_s(machine: Machine, label: str) -> float:
+    """By the last timer in force, or by a newer one that the fuse was given, whose driver died
+    before it could put it in force: the earliest ends the run (W1).  Never, if there was none.
+    """
+    own = [timer for timer in _timers(machine, label) if timer.kind != "ending"]
+    query = f"select seq_read from guards where label='{label}' and name='fuse'"
+    held = machine.rows(query)
+    given = [timer for timer in _written(machine, label) if [(timer.seq,)] == held]
+    newer = [timer for timer in given if own and timer.seq > own[-1].seq]
+    return min((timer.fires_s for timer in [*own[-1:], *newer]), default=-math.inf)
 
 
 def _told_too_late(verdict: Verdict, schedule: Schedule, side: Side, life: Life) -> None:
