@@ -134,7 +134,8 @@ class Stage:
 
     def _twice(self) -> None:
         """The same once more, from a copy of the journal that knows nothing of the first time."""
-        self._home.run("keeper", "start")
+        self._home.run("keeper", "start")  # which names the owner, whom a restored journal knows
+        self._home.until(lambda: bool(self._machine.rows("select owner_id from owner")))
         self._home.run("keeper", "stop")
         root, kept = self._home.places.root, self._folder / "kept"
         kept.mkdir()
