@@ -54,6 +54,7 @@ def launch(words: list[str], sigterm: Sigterm, *, only_check: bool) -> int:
         return 1
     except Exception as error:
         if sigterm.asked and not sigterm.trained:  # another rank may have ended first
+            print(f"pretrain: after SIGTERM: {type(error).__name__}: {error}", file=sys.stderr)
             sigterm.say_nothing_is_lost()
             return 0
         if said := evidence.explain(error, machine):

@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -51,11 +51,13 @@ def train(data: Path, run: Path, *more: str) -> None:
 class Rank:
     """A process that trains; what it says can be read as it comes."""
 
-    def __init__(self, words: list[str], place: dict[str, str]) -> None:
+    def __init__(self, words: list[str], place: dict[str, str], first: Callable[[], None]) -> None:
         self.port = int(place["MASTER_PORT"])
         self._out = Path(tempfile.mkdtemp(prefix="rank")) / "out"
         os.mkfifo(self._out)
-        self.process = FORKS.Process(target=_train_as_rank, args=(words, place, str(self._out)))
+        self.process = FORKS.Process(
+            target=_train_as_rank, args=(words, place, str(self._out), first)
+        )
         self.process.start()
         self.said = self._out.open()
 
@@ -89,8 +91,11 @@ class Rank:
         shutil.rmtree(self._out.parent)
 
 
-def _train_as_rank(words: list[str], place: dict[str, str], out: str) -> None:
+def _train_as_rank(
+    words: list[str], place: dict[str, str], out: str, first: Callable[[], None]
+) -> None:
     os.environ.update(place)
+    first()
     handle = os.open(out, os.O_WRONLY)
     for descriptor in (1, 2):
         os.dup2(handle, descriptor)
@@ -100,9 +105,18 @@ def _train_as_rank(words: list[str], place: dict[str, str], out: str) -> None:
     sys.exit(pretrain(words))
 
 
+def _nothing() -> None:
+    pass
+
+
 @contextlib.contextmanager
-def ranked(count: int, words: list[str], *, of: int | None = None) -> Iterator[list[Rank]]:
-    """The first so many of `of` processes, all without it; ended when this is left."""
+def ranked(
+    count: int, words: list[str], *, of: int | None = None, first: Callable[[], None] = _nothing
+) -> Iterator[list[Rank]]:
+    """The first so many of `of` processes, all without it; ended when this is left.
+
+    Each calls `first` before anything else.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
@@ -111,13 +125,13 @@ def ranked(count: int, words: list[str], *, of: int | None = None) -> Iterator[l
     with contextlib.ExitStack() as stack:
         ranks = []
         for rank in map(str, range(count)):
-            ranks.append(Rank(words, place | {"RANK": rank, "LOCAL_RANK": rank}))
+            ranks.append(Rank(words, place | {"RANK": rank, "LOCAL_RANK": rank}, first))
             stack.callback(ranks[-1].close)
         yield ranks
 
 
-def on_ranks(count: int, words: list[str]) -> None:
-    with ranked(count, words) as ranks:
+def on_ranks(count: int, words: list[str], *, first: Callable[[], None] = _nothing) -> None:
+    with ranked(count, words, first=first) as ranks:
         ends = [rank.end() for rank in ranks]
         assert [status for status, _ in ends] == [0] * count, "\n".join(said for _, said in ends)
 

@@ -1,10 +1,14 @@
 """Evaluators of several ranks: one that fails, and votes that a kill must not lose or double."""
 
+import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from remote.evaluators import EVALUATORS
+from remote.evaluators.arc import ARC
 from tests.remote.runs import (
     assert_same,
     metrics,
@@ -28,6 +32,31 @@ def test_where_one_rank_cannot_evaluate_all_go_on(small_set: Path, tmp_path: Pat
     (evaluated,) = metrics(run, "eval")
     assert "FileExistsError" in str(evaluated["ARC/failed"])
     assert evaluated["all/count"] == 15
+    assert metrics(run, "finished")
+
+
+class FailsOnTheSecondRank(ARC):
+    def update(self, **answers: Any) -> None:
+        if os.environ["RANK"] == "1":
+            raise RuntimeError("no such colour")
+        super().update(**answers)
+
+
+def with_one_that_fails() -> None:
+    EVALUATORS["fails@TEST"] = FailsOnTheSecondRank
+
+
+def test_one_that_fails_on_another_rank_than_the_first_is_named(
+    small_set: Path, tmp_path: Path
+) -> None:
+    """Both ranks gather, train on and evaluate again; the one beside it gives its result."""
+    run = tmp_path / "run"
+    both = "evaluators=[{name: fails@TEST}, {name: arc@ARC}]"
+    on_ranks(2, words(small_set, run, both), first=with_one_that_fails)
+    evaluated = metrics(run, "eval")
+    assert len(evaluated) == 2
+    assert {line["ARC/failed"] for line in evaluated} == {"RuntimeError: no such colour"}
+    assert all(line["ARC/pass@1"] >= 0 for line in evaluated)
     assert metrics(run, "finished")
 
 
