@@ -1,4 +1,4 @@
-"""What a run says, to a file, a terminal and wandb, whose server is a real one that is no good."""
+"""What a run says, to a file, a terminal and wandb, whose servers are of this machine."""
 
 import contextlib
 import json
@@ -18,6 +18,7 @@ import pytest
 from remote.config import PretrainConfig, load_config
 from remote.report import Report, wandb_is_wanted
 from remote.wandb_mirror import FAREWELL_S
+from tests.remote.wandb_server import ME, PROJECT, wandb_server
 
 SMALL = ["arch.hidden_size=16", "arch.num_heads=2", "global_batch_size=4"]
 KEY = "f" * 40
@@ -145,6 +146,26 @@ def run_three_steps(run: Path, *more: str, **variables: str) -> tuple[str, float
         timeout=4 * FAREWELL_S,
     )
     return done.stdout, time.monotonic() - began_s
+
+
+@pytest.mark.slow
+def test_what_is_in_the_file_is_at_wandb_too(tmp_path: Path) -> None:
+    with wandb_server() as logged:
+        printed, _ = run_three_steps(
+            tmp_path, WANDB_MODE="online", WANDB_API_KEY=KEY, WANDB_BASE_URL=logged.address
+        )
+    *steps, evaluated = lines_of(tmp_path / "metrics.jsonl")
+    assert [(at["_step"], at["loss"]) for at in logged.history] == [
+        (step["step"], step["loss"]) for step in steps
+    ]
+    assert logged.history[-1]["ARC/pass@1"] == evaluated["ARC/pass@1"]  # of the same step
+    assert logged.config["global_batch_size"]["value"] == load_config([]).global_batch_size
+    assert f"{logged.address}/{ME}/{PROJECT}/runs/" in printed
+    assert list(tmp_path.glob("wandb/offline-run-*")) == []
+    kept = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    assert not [
+        text for text in [printed.encode(), *logged.files.values(), *kept] if KEY.encode() in text
+    ]
 
 
 @pytest.mark.slow
