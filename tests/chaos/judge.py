@@ -226,15 +226,17 @@ def _died_too_soon(verdict: Verdict, schedule: Schedule, side: Side, life: Life)
 
 
 def _fires_s(machine: Machine, label: str) -> float:
-    """By the last timer in force, or by a newer one that the fuse was given, whose driver died
-    before it could put it in force: the earliest ends the run (W1).  Never, if there was none.
+    """By the last timer in force, or by one that the fuse was given and whose driver died before it
+    could put it in force: the earliest ends the run (W1).  With neither, no end is too soon.
     """
-    own = [timer for timer in _timers(machine, label) if timer.kind != "ending"]
-    query = f"select seq_read from guards where label='{label}' and name='fuse'"
-    held = machine.rows(query)
-    given = [timer for timer in _written(machine, label) if [(timer.seq,)] == held]
-    newer = [timer for timer in given if own and timer.seq > own[-1].seq]
-    return min((timer.fires_s for timer in [*own[-1:], *newer]), default=-math.inf)
+    own = [timer for timer in _timers(machine, label) if timer.kind != "ending"][-1:]
+    held = machine.rows(f"select seq_read from guards where label='{label}' and name='fuse'")
+    given = [
+        timer
+        for timer in _written(machine, label)
+        if timer.state == "arming" and timer.kind != "ending" and [(timer.seq,)] == held
+    ]
+    return min((timer.fires_s for timer in own + given), default=-math.inf)
 
 
 def _told_too_late(verdict: Verdict, schedule: Schedule, side: Side, life: Life) -> None:
