@@ -240,8 +240,11 @@ def _fires_s(machine: Machine, label: str) -> float:
 
 
 def _told_too_late(verdict: Verdict, schedule: Schedule, side: Side, life: Life) -> None:
-    """Its training, by SIGTERM at `fires_at`: where its driver lived, who alone can reach it."""
-    if not schedule.spares_drivers or life.launched_s is None:
+    """Its training, by SIGTERM at `fires_at`: where its driver lived, who alone can reach it.
+
+    One that ends by itself may be over by then, with nobody left to be told.
+    """
+    if not schedule.spares_drivers or schedule.train == "ends" or life.launched_s is None:
         return
     if side.machine.rows(f"select ending from runs where id='{life.run}'") != [("deadline",)]:
         return
