@@ -8,6 +8,7 @@ import pytest
 from tests.chaos.mutations import PATCHES, SEEKERS, all_caught
 from tests.chaos.playing import play_all
 from tests.chaos.schedule import Schedule, drawn, from_json
+from tests.chaos.withheld import Withheld, withheld_s
 from tests.chaos.worlds import in_the_account, worlds
 
 SEED = 2026
@@ -57,6 +58,15 @@ def test_a_seed_draws_the_same_schedules_again(provider: str) -> None:
     assert drawn_once == [drawn(7, number, provider) for number in range(50)]
     assert [from_json(one.to_json()) for one in drawn_once] == drawn_once
     assert len({one.to_json() for one in drawn_once}) == 50
+
+
+def test_what_a_hypervisor_withholds_is_counted_between_two_times() -> None:
+    withheld = Withheld()
+    for at_s, so_far_s in ((1, 0.5), (2, 0.5), (3, 1.25), (9, 4.0)):
+        withheld.note(at_s, so_far_s)
+    assert [withheld.between_s(*times) for times in ((1, 9), (2, 3), (2.5, 8))] == [3.5, 0.75, 0]
+    assert [withheld.between_s(*times) for times in ((0, 0.5), (9.5, 99), (0, 99))] == [0, 0, 3.5]
+    assert 0 <= withheld_s() <= withheld_s()
 
 
 def test_every_mutation_has_a_schedule_that_looks_for_it() -> None:

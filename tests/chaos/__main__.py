@@ -11,6 +11,7 @@ from tests.chaos.judge import Verdict
 from tests.chaos.playing import Result, play_all
 from tests.chaos.schedule import Schedule, drawn, from_json
 from tests.chaos.sweep import swept
+from tests.chaos.withheld import withheld_s
 from tests.chaos.worlds import worlds
 
 
@@ -36,7 +37,7 @@ def _wanted(asked: argparse.Namespace) -> Iterable[Schedule]:
 
 
 def _clean(schedules: Iterable[Schedule], asked: argparse.Namespace) -> bool:
-    total, count, begun_s = Verdict(), 0, time.monotonic()
+    total, count, begun_s, withheld_before_s = Verdict(), 0, time.monotonic(), withheld_s()
     try:
         for result in play_all(schedules, asked.side_by_side):
             total, count = total.plus(result.verdict), count + 1
@@ -46,7 +47,8 @@ def _clean(schedules: Iterable[Schedule], asked: argparse.Namespace) -> bool:
                 print(f"# {result.seconds:.0f} s {result.schedule.name}", flush=True)
     finally:  # an hour that is interrupted has come to something too
         print(
-            f"# {time.monotonic() - begun_s:.0f} s; at its bound the latest end was "
+            f"# {time.monotonic() - begun_s:.0f} s, of which the machine was not given "
+            f"{withheld_s() - withheld_before_s:.0f} s; at its bound the latest end was "
             f"{total.latest_s:+.1f} s, the latest SIGTERM {total.told_s:+.1f} s"
         )
         print(total.line(count), flush=True)

@@ -1,7 +1,8 @@
 """Judges a schedule by the meter and the clock of the machine, not by what gpurun says of itself.
 
 A deadline is the one that the journal had in force, and never
-later than the recipe allows; what could not act for a time is forgiven that time and 5 s.
+later than the recipe allows; what could not act for a time is forgiven that time and 5 s, and all
+are forgiven what a hypervisor withheld from the machine in the meantime.
 """
 
 import math
@@ -16,6 +17,7 @@ from tests.chaos.machine import Machine
 from tests.chaos.meters import Life
 from tests.chaos.schedule import SECOND_UP, Deed, Schedule
 from tests.chaos.stage import FOREIGN, Away, Played
+from tests.chaos.withheld import Withheld
 
 AT_T_S = 2.0  # a training's SIGTERM, after `fires_at`
 AT_E_S = 2.0  # the keeper's DELETE, after `ends_at`
@@ -93,6 +95,7 @@ class Side:
     """What one machine answers for: its boxes, and until when it could not act."""
 
     machine: Machine
+    withheld: Withheld
     lives: list[Life]
     aways: list[Away]
     now_s: float
@@ -108,10 +111,10 @@ def judge(schedule: Schedule, played: Played) -> Verdict:
             verdict.found.append(f"{life.label} of somebody else was ended")
     theirs = [life for life in played.watcher.lives if _is_of_second(life, played.beside)]
     ours = [life for life in played.watcher.lives if not life.foreign and life not in theirs]
-    aways = [*played.aways, *played.outages]
-    _judge_side(verdict, schedule, Side(played.machine, ours, aways, played.now_s))
+    aways, withheld = [*played.aways, *played.outages], played.watcher.withheld
+    _judge_side(verdict, schedule, Side(played.machine, withheld, ours, aways, played.now_s))
     if (beside := played.beside) is not None and not beside.is_copy:
-        side = Side(beside.machine, theirs, played.outages, played.now_s)
+        side = Side(beside.machine, withheld, theirs, played.outages, played.now_s)
         _judge_side(verdict, _of_second(schedule), side)
     _forgotten(verdict, played)
     _as_was_wanted(verdict, schedule, played)
@@ -178,7 +181,7 @@ def _lived_too_long(verdict: Verdict, schedule: Schedule, side: Side, life: Life
     if life.back_s is not None:
         due_s = max(due_s, life.back_s + BACK_S)
     died_s = side.now_s if life.died_s is None else life.died_s
-    over_s = died_s - due_s
+    over_s = died_s - due_s - side.withheld.between_s(ends_s, died_s)
     leaked_usd = round(max(0.0, over_s) * life.usd_per_hour / 3600, 2)
     verdict.latest_s = max(verdict.latest_s, over_s)
     if leaked_usd > 0:
@@ -250,10 +253,12 @@ def _told_too_late(verdict: Verdict, schedule: Schedule, side: Side, life: Life)
         return
     own = [timer for timer in _timers(side.machine, life.label) if timer.kind != "ending"]
     told_s = side.now_s if life.told_s is None else life.told_s
-    due_s = _due_s(own[-1].fires_s + AT_T_S, side.aways)
-    verdict.told_s = max(verdict.told_s, told_s - due_s)
-    if told_s - due_s > LOAD_S:
-        verdict.found.append(f"{life.label} was told to end {told_s - due_s:.1f} s too late")
+    fires_s = own[-1].fires_s
+    late_s = told_s - _due_s(fires_s + AT_T_S, side.aways)
+    late_s -= side.withheld.between_s(fires_s, told_s)
+    verdict.told_s = max(verdict.told_s, late_s)
+    if late_s > LOAD_S:
+        verdict.found.append(f"{life.label} was told to end {late_s:.1f} s too late")
 
 
 def _said_to_be_gone(verdict: Verdict, life: Life, passed: list[Passing]) -> None:

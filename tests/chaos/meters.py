@@ -9,6 +9,7 @@ from typing import Protocol
 
 from provisioners.local import box, processes
 from tests.chaos.inside import boot_s
+from tests.chaos.withheld import Withheld, withheld_s
 from tests.clouds.serve import Cloud
 from tests.homes import Home
 
@@ -128,6 +129,7 @@ class Watcher:
         self._meter = meter
         self._folder = folder
         self._lives: dict[str, Life] = {}
+        self.withheld = Withheld()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True, name="meter")
         self.broken = ""
@@ -158,6 +160,7 @@ class Watcher:
 
     def _look(self) -> None:
         before_s = boot_s(self._folder)
+        self.withheld.note(before_s, withheld_s())
         seen = {sighting.key: sighting for sighting in self._meter.look()}
         for key, one in seen.items():
             life = self._lives.get(key)

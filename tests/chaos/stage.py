@@ -23,6 +23,7 @@ from tests.chaos.inside import boot_s, locked
 from tests.chaos.machine import USD_PER_HOUR, Machine, placed, said
 from tests.chaos.meters import CloudMeter, LocalMeter, Meter, Watcher
 from tests.chaos.schedule import SECOND_UP, Deed, Schedule
+from tests.chaos.withheld import withheld_s
 from tests.clouds.serve import Cloud, cloud
 from tests.hosts import Hosts
 
@@ -116,9 +117,9 @@ class Stage:
     def _once(self) -> None:
         following = [self._up() for _ in range(2 if self._schedule.beside == SECOND_UP else 1)]
         away_s = sum(deed.seconds for deed in self._schedule.deeds if deed.do == "kill all")
-        limit_s = time.monotonic() + LIMIT_S[self._schedule.provider] + away_s
+        limit_s = time.monotonic() + LIMIT_S[self._schedule.provider] + away_s - withheld_s()
         quiet_s, looked_s = None, 0.0
-        while time.monotonic() < limit_s:
+        while time.monotonic() < limit_s + withheld_s():
             self._do_what_is_due()
             time.sleep(0.02)
             if time.monotonic() - looked_s < LOOK_EVERY_S:
