@@ -11,79 +11,26 @@ the machine's other work.
 """
 
 import os
-import shutil
-import subprocess
 import sys
 import tempfile
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from benchmarks.train import job as jobs
+from benchmarks.train.cases import CPU_CASE, GPU_CASES, TRM, Case
+from benchmarks.train.curve import compare_curves
 from benchmarks.train.data import Dataset, build_aug8, build_tiny8
-from benchmarks.train.job import Found, Job
+from benchmarks.train.job import Found, largest_difference
+from benchmarks.train.sides import Upstream, measured
 from remote.config import load_config
 from remote.speed import mfu, peak_of
 
-ROOT = Path(__file__).resolve().parents[2]
-WORKERS = Path(__file__).resolve().parent
 STEP_LIMIT_S, EVALUATION_LIMIT_S, LOSS_LIMIT = 1.0, 12.0, 1e-5
 MFU_LIMIT, EAGER_LIMIT, COMPILED_LIMIT, COMPILE_LIMIT_S = 0.40, 2.5, 1.3, 90
 SMALL_BATCH_IT_PER_S = 14  # of 8 rows, as users had it; three times that is the goal
 STORED = "upstream, stored figure: 1.55 s a step, 20.6 samples/s, evaluation 32.0 s"
-
-TINY8 = {
-    "arch": "trm",
-    "arch.hidden_size": "64",
-    "arch.num_heads": "4",
-    "arch.L_layers": "1",
-    "arch.H_cycles": "1",
-    "arch.L_cycles": "1",
-    "arch.puzzle_emb_ndim": "0",
-    "arch.puzzle_emb_len": "0",
-    "arch.forward_dtype": "float32",
-    "arch.halt_exploration_prob": "0",  # drawn differently; without it losses compare
-    "global_batch_size": "32",
-    "epochs": "4",
-    "eval_interval": "4",
-    "lr_warmup_steps": "5",
-}
-TINY8_STEPS = 17
-GPU = {
-    "arch.forward_dtype": "bfloat16",
-    "arch.halt_exploration_prob": "0",
-    "epochs": "2000",
-    "eval_interval": "2000",
-    "ema": "True",
-}
-TRM = {"arch": "trm", "arch.L_cycles": "4", **GPU}
-URM = {"arch": "urm", "arch.num_layers": "4", "arch.H_cycles": "2", "arch.L_cycles": "6", **GPU}
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    name: str
-    settings: dict[str, str]
-    warmup: int
-    steps: int
-    upstream_has_it: bool = True
-    compiled: bool = False
-    evaluates: bool = True
-
-
-CPU_CASE = Case("tiny8, 32 rows", TINY8, 1, TINY8_STEPS - 1, compiled=True)
-GPU_CASES = [
-    Case(name, settings | {"global_batch_size": rows}, 10, 40, theirs, compiled, evaluates)
-    for name, settings, rows, theirs, evaluates in (
-        ("TRM H3 L4, 192 rows", TRM, "192", True, True),
-        ("TRM H3 L4, 8 rows", TRM, "8", True, False),
-        ("URM 4 layers H2 L6, 96 rows", URM, "96", False, False),
-    )
-    for compiled in (False, True)
-]
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -93,13 +40,16 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--arc-data", default=os.environ.get("GPURUN_ARC_DATA"), metavar="PREFIX")
     parser.add_argument("--only", choices=("cpu", "gpu"), help="measure this one alone")
     options = parser.parse_args(arguments)
+    upstream = None
+    if options.upstream is not None:
+        upstream = Upstream(options.upstream, options.upstream_python)
     missed: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         if options.only != "gpu":
-            missed += _on_cpu(options, place / "cpu")
+            missed += _on_cpu(options.arc_data, upstream, place / "cpu")
         if options.only != "cpu" and torch.cuda.is_available():
-            missed += _on_gpu(options, place / "gpu")
+            missed += _on_gpu(options.arc_data, upstream, place / "gpu")
         elif options.only != "cpu":
             print("\nno GPU here: nothing is said of one")
     for miss in missed:
@@ -107,24 +57,25 @@ def main(arguments: Sequence[str]) -> int:
     return int(bool(missed))
 
 
-def _on_cpu(options: Namespace, place: Path) -> list[str]:
-    data = build_tiny8(place, options.arc_data)
+def _on_cpu(arc_data: str | None, upstream: Upstream | None, place: Path) -> list[str]:
+    data = build_tiny8(place, arc_data)
     print(f"\nCPU, one thread; {data.note}; {CPU_CASE.steps} steps timed")
-    ours = _measured(CPU_CASE, data, "cpu", place, None, options)
+    ours = measured(CPU_CASE, data, "cpu", place)
     _print_row("gpurun", CPU_CASE, ours, None)
     missed = []
-    if options.upstream is None:
+    if upstream is None:
         print(f"  {STORED} (measured once, elsewhere)")
     else:
-        theirs = _measured(CPU_CASE, data, "cpu", place, options.upstream, options)
+        theirs = measured(CPU_CASE, data, "cpu", place, upstream)
         _print_row("upstream", CPU_CASE, theirs, None)
-        difference = _largest_difference(ours, theirs)
+        difference = largest_difference(ours, theirs)
         print(
             f"  faster by {theirs.cpu_s / ours.cpu_s:.2f} a step,"
             f" {theirs.evaluation_cpu_s / ours.evaluation_cpu_s:.2f} an evaluation (CPU s);"
             f" losses of {len(ours.losses)} steps differ by {difference:.1e} at most"
         )
         missed += [f"the losses of upstream to {LOSS_LIMIT}"] * (difference > LOSS_LIMIT)
+        missed += compare_curves(data, place, upstream)
     if ours.cpu_s / CPU_CASE.steps > STEP_LIMIT_S:
         missed.append(f"a step within {STEP_LIMIT_S} CPU s")
     if ours.evaluation_cpu_s > EVALUATION_LIMIT_S:
@@ -132,23 +83,23 @@ def _on_cpu(options: Namespace, place: Path) -> list[str]:
     return missed
 
 
-def _on_gpu(options: Namespace, place: Path) -> list[str]:
-    data = build_aug8(place, options.arc_data)
+def _on_gpu(arc_data: str | None, upstream: Upstream | None, place: Path) -> list[str]:
+    data = build_aug8(place, arc_data)
     peak = peak_of(torch.device("cuda", 0))
     print(f"\n{torch.cuda.get_device_name(0)}; {data.note}; optimiser and average included")
     missed: list[str] = []
     for eager, compiled in zip(GPU_CASES[::2], GPU_CASES[1::2], strict=True):
         walls = {}
         for case in (eager, compiled):
-            ours = _measured(case, data, "cuda", place, None, options)
+            ours = measured(case, data, "cuda", place)
             _print_row("gpurun", case, ours, peak)
             walls["ours", case.compiled] = ours.wall_s
-            if options.upstream is None or not case.upstream_has_it:
+            if upstream is None or not case.upstream_has_it:
                 continue
-            theirs = _measured(case, data, "cuda", place, options.upstream, options)
+            theirs = measured(case, data, "cuda", place, upstream)
             _print_row("upstream", case, theirs, peak)
             walls["theirs", case.compiled] = theirs.wall_s
-            print(f"  losses differ by {_largest_difference(ours, theirs):.1e}")
+            print(f"  losses differ by {largest_difference(ours, theirs):.1e}")
         if ours.first_step_s > COMPILE_LIMIT_S:
             missed.append(f"compiling {compiled.name} within {COMPILE_LIMIT_S} s")
         missed += _speed_misses(compiled, ours, peak)
@@ -160,7 +111,7 @@ def _on_gpu(options: Namespace, place: Path) -> list[str]:
             print(f"  faster than upstream {how} by {theirs_s / best:.2f}")
             if theirs_s / best < limit and compiled is GPU_CASES[1]:
                 missed.append(f"{limit} times upstream {how}")
-    return missed + _numbers_agree(options, data, place)
+    return missed + _numbers_agree(data, place)
 
 
 def _speed_misses(case: Case, found: Found, peak: float | None) -> list[str]:
@@ -171,13 +122,13 @@ def _speed_misses(case: Case, found: Found, peak: float | None) -> list[str]:
     return []
 
 
-def _numbers_agree(options: Namespace, data: Dataset, place: Path) -> list[str]:
+def _numbers_agree(data: Dataset, place: Path) -> list[str]:
     """The first loss in float32, in bfloat16, and compiled: the weights and batch are the same."""
     losses = {}
     for dtype, compiled in (("float32", False), ("bfloat16", False), ("bfloat16", True)):
         settings = TRM | {"global_batch_size": "32", "arch.forward_dtype": dtype}
         case = Case("one step", settings, 0, 10, compiled=compiled, evaluates=False)
-        found = _measured(case, data, "cuda", place, None, options)
+        found = measured(case, data, "cuda", place)
         losses[f"{dtype}{' compiled' * compiled}"] = found.losses[0]
     exact = losses["float32"]
     print("\nmean loss of ten steps of 32 rows, beside float32 uncompiled")
@@ -185,62 +136,6 @@ def _numbers_agree(options: Namespace, data: Dataset, place: Path) -> list[str]:
         print(f"  {name:20} {loss:.6f} {abs(loss - exact) / exact:.1e}")
     off = [name for name, loss in losses.items() if abs(loss - exact) > 2e-2 * exact]
     return [f"the loss of float32 to 2e-2 in {name}" for name in off]
-
-
-def _measured(
-    case: Case, data: Dataset, device: str, place: Path, upstream: Path | None, options: Namespace
-) -> Found:
-    shared = place / "shared"
-    shared.mkdir(parents=True, exist_ok=True)
-    asked, answer = shared / "job.json", shared / "found.json"
-    job = Job(
-        settings=case.settings,
-        data=str(data.path),
-        device=device,
-        warmup=case.warmup,
-        steps=case.steps,
-        evaluates=case.evaluates,
-        shared=str(shared),
-    )
-    jobs.write(asked, job)
-    environment = dict(os.environ) | {"WANDB_MODE": "disabled", "PYTHONPATH": str(ROOT)}
-    if device == "cpu":
-        environment["OMP_NUM_THREADS"] = "1"
-    environment.pop("DISABLE_COMPILE", None)
-    if not case.compiled or (device == "cpu" and upstream is not None):
-        environment["DISABLE_COMPILE"] = "1"
-    command = [sys.executable, "-m", "benchmarks.train.ours"]
-    cwd = ROOT
-    if upstream is not None:
-        cwd = _copied(upstream, place / "upstream", device)
-        command = [options.upstream_python, "upstream.py"]
-        environment["PYTHONPATH"] = ""
-    done = subprocess.run(
-        [*command, str(asked), str(answer)],
-        cwd=cwd,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise SystemExit(f"{' '.join(command)} failed:\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
-    return jobs.read_found(answer)
-
-
-def _copied(upstream: Path, copy: Path, device: str) -> Path:
-    """Upstream's code is never written to."""
-    shutil.rmtree(copy, ignore_errors=True)
-    code = shutil.ignore_patterns(".git", "kaggle", "data", "checkpoints")
-    shutil.copytree(upstream, copy, ignore=code)
-    for worker in ("upstream.py", "job.py"):
-        shutil.copy(WORKERS / worker, copy)
-    (copy / "shared").mkdir(exist_ok=True)
-    if device == "cpu":
-        trainer = copy / "pretrain.py"
-        text = trainer.read_text().replace('"cuda"', '"cpu"').replace(".cuda()", ".cpu()")
-        trainer.write_text(text)
-    return copy
 
 
 def _print_row(side: str, case: Case, found: Found, peak: float | None) -> None:
@@ -267,13 +162,6 @@ def _print_row(side: str, case: Case, found: Found, peak: float | None) -> None:
 def _mfu(case: Case, found: Found, peak: float) -> float:
     config = load_config([f"{key}={value}" for key, value in case.settings.items()])
     return mfu(config, 900, case.steps / found.wall_s, peak)
-
-
-def _largest_difference(ours: Found, theirs: Found) -> float:
-    """Relative; on a GPU one side reports means of ten steps, so there it is of their ends only."""
-    if len(ours.losses) != len(theirs.losses):
-        return abs(ours.losses[-1] / (sum(theirs.losses[-10:]) / 10) - 1)
-    return max(abs(a / b - 1) for a, b in zip(ours.losses, theirs.losses, strict=True))
 
 
 if __name__ == "__main__":

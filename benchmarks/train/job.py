@@ -53,6 +53,13 @@ def measure(
     found.cpu_s = time.process_time() - began_cpu_s
 
 
+def largest_difference(ours: Found, theirs: Found) -> float:
+    """Relative; on a GPU one side reports means of ten steps, so there it is of their ends only."""
+    if len(ours.losses) != len(theirs.losses):
+        return abs(ours.losses[-1] / (sum(theirs.losses[-10:]) / 10) - 1)
+    return max(abs(a / b - 1) for a, b in zip(ours.losses, theirs.losses, strict=True))
+
+
 def read(path: str) -> Job:
     return Job(**json.loads(Path(path).read_text()))
 
