@@ -201,9 +201,12 @@ def _due_s(due_s: float, aways: list[Away]) -> float:
 
 
 def _fuse_due_s(machine: Machine, label: str, timers: list[Timer]) -> float:
-    """When the fuse ends it at the latest, by the timer that it was last read to hold."""
+    """When the fuse ends it at the latest, by the timer that it was last read to hold.
+
+    Where it can end the bill: else, with nobody of ours alive, the box lives on.
+    """
     query = f"select seq_read from guards where label='{label}' and name='fuse'"
-    found = machine.rows(f"{query} and read_back_at is not null")
+    found = machine.rows(f"{query} and read_back_at is not null and ends_bill")
     held = [timer.ends_s for timer in timers if [(timer.seq,)] == found]
     slept = (machine.folder / "boot_shift").exists()  # the box has not: its uptime decides
     return math.inf if slept or not held else held[0] + FUSE_MARGIN_S + FUSE_S
