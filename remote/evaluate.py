@@ -26,6 +26,7 @@ from remote.evaluation import evaluate
 from remote.evidence import Watchdog
 from remote.files import write_json
 from remote.machine import look, require_kernels
+from remote.memory import OutOfMemory
 from remote.overrides import ConfigError, parse_word
 from remote.ranks import Ranks, joined
 from remote.training import Training
@@ -54,6 +55,9 @@ def main(argv: list[str] | None = None) -> int:
     except (ConfigError, DatasetError, checkpoint.CheckpointError) as error:
         print(f"evaluate: {error}", file=sys.stderr)
         return 2
+    except OutOfMemory as error:
+        print(f"evaluate: {error}", file=sys.stderr)
+        return 1
     except OSError as error:
         print(f"evaluate: {evidence.explain(error, machine) or error}", file=sys.stderr)
         return 1

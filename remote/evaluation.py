@@ -16,6 +16,7 @@ from remote.dataset.batches import Batch, evaluation_batches, iterate_test
 from remote.dataset.prefetch import prefetched
 from remote.dataset.split import Split
 from remote.evaluators.arc import ARC
+from remote.memory import out_of_memory, try_answer
 from remote.ranks import Ranks
 from remote.training import Training, means, to_device
 
@@ -65,7 +66,10 @@ def evaluate(
                 # want batches of one shape.
                 batch = {name: rows[examples >= 0] for name, rows in batch.items()}
                 examples = examples[examples >= 0]
-            outputs, metrics = _answer(training, batch, ranks.device, wanted)
+            try:
+                outputs, metrics = _answer(training, batch, ranks.device, wanted)
+            except torch.OutOfMemoryError as error:
+                raise out_of_memory(training, batch, ranks, try_answer) from error
             for name, value in metrics.items():
                 sums[name] = sums.get(name, 0.0) + value
             for index, evaluator in enumerate(evaluators):

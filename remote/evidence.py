@@ -53,11 +53,11 @@ def explain(error: BaseException, machine: Machine) -> str | None:
 def out_of_memory(
     machine: Machine, *, rows: int, ranks: int, fixed_bytes: int, row_bytes: int | None
 ) -> str:
-    """For a step of `rows` rows on each rank; `row_bytes` was measured on fewer, or is unknown."""
+    """For a batch of `rows` rows on each rank; `row_bytes` was measured on fewer, or is unknown."""
     said = (
         f"out of memory: {rows} rows on {machine.gpu or 'this machine'} with"
-        f" {machine.memory_gib:.1f} GiB, of which {fixed_bytes / 2**30:.1f} GiB are taken before a"
-        " step (weights, moments, puzzle table, carry)"
+        f" {machine.memory_gib:.1f} GiB, of which {fixed_bytes / 2**30:.1f} GiB are taken before"
+        " it (weights, moments, puzzle table, carry)"
     )
     if not row_bytes:
         return f"{said}. Lower global_batch_size, now {rows * ranks}"
@@ -66,7 +66,7 @@ def out_of_memory(
         return f"{said}, and a row needs {row_bytes / 2**30:.2f} GiB: none fits. Take a larger GPU"
     return (
         f"{said}, and a row needs {row_bytes / 2**20:.0f} MiB: {fit} rows would fit. Use"
-        f" global_batch_size={fit * ranks}; load_checkpoint=latest goes on from the last checkpoint"
+        f" global_batch_size={fit * ranks}"
     )
 
 

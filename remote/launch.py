@@ -12,10 +12,11 @@ from remote.config import PretrainConfig, load_config
 from remote.dataset.split import DatasetError
 from remote.machine import look, require_kernels
 from remote.machine import words as machine_words
+from remote.memory import OutOfMemory
 from remote.overrides import ConfigError
 from remote.plan import Plan, describe, make_plan
 from remote.ranks import Ranks, joined
-from remote.run import NotFinite, OutOfMemory, Run
+from remote.run import NotFinite, Run
 from remote.signals import Sigterm
 
 log = logging.getLogger(__name__)
@@ -49,8 +50,12 @@ def launch(words: list[str], sigterm: Sigterm, *, only_check: bool) -> int:
     except checkpoint.NotSaved as error:
         print(f"pretrain: {error}; what came after it is lost", file=sys.stderr)
         return 1
-    except (NotFinite, OutOfMemory) as error:
+    except NotFinite as error:
         print(f"pretrain: {error}", file=sys.stderr)
+        return 1
+    except OutOfMemory as error:
+        then = "load_checkpoint=latest goes on from the last checkpoint"
+        print(f"pretrain: {error}; {then}", file=sys.stderr)
         return 1
     except Exception as error:
         if sigterm.asked and not sigterm.trained:  # another rank may have ended first

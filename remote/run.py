@@ -8,15 +8,14 @@ from pathlib import Path
 
 import torch
 
-from remote import checkpoint, evaluators, evidence
+from remote import checkpoint, evaluators
 from remote.config import PretrainConfig
 from remote.dataset.batches import Batch
 from remote.dataset.loader import Loader
 from remote.dataset.split import DatasetError
 from remote.evaluation import Stopped, evaluate
 from remote.evidence import Watchdog
-from remote.machine import look
-from remote.memory import memory_of_rows
+from remote.memory import out_of_memory, try_step
 from remote.plan import Plan, describe, iteration_of
 from remote.ranks import Ranks
 from remote.report import Report
@@ -31,10 +30,6 @@ AGAIN_S = 60.0  # after a save that failed
 
 class NotFinite(Exception):
     """A loss or gradient that no optimiser should see."""
-
-
-class OutOfMemory(Exception):
-    """A step that does not fit."""
 
 
 class Run:
@@ -123,17 +118,7 @@ class Run:
         try:
             self._training.train_on(batch)
         except torch.OutOfMemoryError as error:
-            rows, ranks = len(batch["inputs"]), self._ranks
-            fixed, each = memory_of_rows(self._training, batch, ranks.device)
-            raise OutOfMemory(
-                evidence.out_of_memory(
-                    look(ranks.device),
-                    rows=rows,
-                    ranks=ranks.world_size,
-                    fixed_bytes=fixed,
-                    row_bytes=each,
-                )
-            ) from error
+            raise out_of_memory(self._training, batch, self._ranks, try_step) from error
         self._watchdog.beat(f"step {self._training.step}")
 
     def _report_step(self) -> None:
