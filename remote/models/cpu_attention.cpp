@@ -17,7 +17,7 @@ constexpr int LANES = 16;
 constexpr int QUERIES = 8;                   // at once: with two vectors of keys, 16 registers
 #else
 constexpr int LANES = 8;
-constexpr int QUERIES = 6;
+constexpr int QUERIES = 5;
 #endif
 constexpr int WIDTH = HEAD_WIDTH;            // of a head
 constexpr int KEYS = 2 * LANES;              // a tile: they lie [WIDTH][KEYS]
@@ -62,6 +62,7 @@ public:
 inline void multiply(const float* rows, const float* tile, Floats (&sums)[QUERIES][2]) {
 #pragma GCC unroll 8
     for (int i = 0; i < QUERIES; i++) sums[i][0] = sums[i][1] = Floats{};
+#pragma GCC unroll 4
     for (int d = 0; d < WIDTH; d++) {
         Floats first = load(tile + d * KEYS), second = load(tile + d * KEYS + LANES);
 #pragma GCC unroll 8
