@@ -28,6 +28,7 @@ from remote.files import write_json
 from remote.machine import look, require_kernels
 from remote.memory import OutOfMemory
 from remote.overrides import ConfigError, parse_word
+from remote.process import end_with
 from remote.ranks import Ranks, joined
 from remote.training import Training
 
@@ -118,4 +119,4 @@ def _evaluate(config: PretrainConfig, ranks: Ranks, watchdog: Watchdog) -> dict[
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end_with(main)

@@ -7,6 +7,7 @@ ends with 0; SIGUSR1 prints where every thread is.
 import sys
 
 from remote import signals
+from remote.process import end_with
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -24,4 +25,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end_with(main)

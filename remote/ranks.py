@@ -13,6 +13,8 @@ from torch import Tensor
 from remote.dataset.batches import Shard
 from remote.machine import choose_device, local_ranks
 
+_KEPT: list[Any] = []  # groups, until the process ends: see `joined`
+
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
@@ -75,7 +77,12 @@ class Ranks:
 
 @contextlib.contextmanager
 def joined(device: str) -> Iterator[Ranks]:
-    """As torchrun's environment says; `device` is auto, cpu or cuda."""
+    """As torchrun's environment says; `device` is auto, cpu or cuda.
+
+    A group is left, but never deleted: until 2.8 PyTorch held the interpreter's lock while it ended
+    the threads of a gloo group, and one that wanted this lock, to let go of the last tensor, kept
+    both waiting for ever (pytorch/pytorch#154976).
+    """
     local_rank, count = local_ranks()
     chosen = choose_device(
         device, gpus=torch.cuda.device_count(), local_rank=local_rank, local_ranks=count
@@ -87,7 +94,9 @@ def joined(device: str) -> Iterator[Ranks]:
         yield Ranks(0, 1, chosen)
         return
     dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo")
+    control = dist.new_group(backend="gloo")
+    _KEPT.extend((dist.group.WORLD, control))
     try:
-        yield Ranks(dist.get_rank(), world_size, chosen, dist.new_group(backend="gloo"))
+        yield Ranks(dist.get_rank(), world_size, chosen, control)
     finally:
         dist.destroy_process_group()
