@@ -118,22 +118,22 @@ def test_what_the_set_up_has_settled_is_kept_and_nothing_is_imported() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only glibc can be told")
-def test_memory_that_a_tensor_leaves_is_there_for_the_next_one() -> None:
-    """In a process of its own, for it cannot be undone."""
-    fetched, kept = pages_of_a_second_tensor(""), pages_of_a_second_tensor("keep_freed_memory()")
-    assert kept < fetched / 4
+def test_memory_that_a_tensor_leaves_is_there_for_the_next_ones() -> None:
+    """In a process of its own, for it cannot be undone; a few find the gap too small by bytes."""
+    fetched, kept = pages_of_tensors(""), pages_of_tensors("keep_freed_memory()")
+    assert kept < fetched / 2
 
 
-def pages_of_a_second_tensor(first: str) -> int:
-    """How many the system fetched for its 64 MiB."""
+def pages_of_tensors(first: str) -> int:
+    """How many the system fetched for forty of 64 MiB, one after the other."""
     code = f"""
         from resource import RUSAGE_SELF, getrusage
         import torch
         from remote.machine import keep_freed_memory
         {first}
-        torch.zeros(2**24).add_(1)
         before = getrusage(RUSAGE_SELF).ru_minflt
-        torch.zeros(2**24).add_(1)
+        for _ in range(40):
+            torch.empty(2**24).fill_(1)
         print(getrusage(RUSAGE_SELF).ru_minflt - before)
     """
     done = subprocess.run(
