@@ -24,7 +24,7 @@ from tests.hosts import Hosts
 # Files of the box: by the first a training of HOLDS says that it runs, at the second it ends.
 RUNS, GO = "tmp/runs", "tmp/go"
 AT_ONCE = "mkdir -p out; echo 42 > out/result.txt"
-HOLDS = f"{AT_ONCE}; touch /{RUNS}; until [ -e /{GO} ]; do sleep 0.1; done"
+HOLDS = f"{AT_ONCE}; touch /{RUNS}; echo it trains; until [ -e /{GO} ]; do sleep 0.1; done"
 FOUR_H100 = ("--set", "need.gpu=H100", "--set", "need.gpu_count=4")
 OVER = ("done", "failed", "killed", "deadline")
 CENT = Decimal("0.01")
@@ -77,8 +77,11 @@ class Scene:
         return run
 
     def until_training(self, run: str) -> None:
+        """Until the driver has read what it says, and so has the answer to its launch."""
         self.until_phase(run, "train")
         self.until(lambda: (self.box.root / RUNS).exists())
+        log = self.home.places.run_dir(run) / "train.log"
+        self.until(lambda: log.exists() and log.stat().st_size)
 
     def release(self) -> None:
         """Let the training end."""
