@@ -15,7 +15,6 @@ import pytest
 
 from gpurun import glance, settings
 from gpurun.engine.killing import kill
-from gpurun.keeper.merge import merge_blackbox
 from gpurun.locks import hold
 from gpurun.model import AttemptState, Ending, RunState
 from gpurun.places import Places
@@ -75,29 +74,6 @@ def test_a_damaged_cell_keeps_no_box_from_its_end(world: World, cell: str) -> No
     assert world.journal.runs.get("run10001").state is RunState.DEADLINE
     world.tick(30, apart_s=10)
     assert world.cloud.boxes == {}
-
-
-@pytest.mark.parametrize("cell", CELLS[:2])
-def test_a_damaged_row_keeps_no_list_of_its_account_from_being_read(
-    world: World, cell: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    """What is owed to the other boxes there goes on, and the bad one is named."""
-    other = LABEL.replace("run00001", "run10001")
-    world.tick(2)
-    damage(world.places, cell)
-    damaged_at = world.clock.now()
-    assert [attempt.label for attempt in world.journal.attempts.live()] == [other]
-    assert set(world.journal.attempts.find([LABEL, other])) == {other}
-    world.tick(24, apart_s=10)
-    listed_at = world.journal.keepers.accounts()[0].listed_at
-    assert listed_at is not None and listed_at > damaged_at
-    assert f"{LABEL}: its row cannot be read" in caplog.text
-
-
-def test_a_damaged_row_is_no_sign_of_a_restored_database(world: World) -> None:
-    damage(world.places, CELLS[0])
-    assert merge_blackbox(world.journal, world.blackbox)
-    assert world.journal.owner.trouble() == ""
 
 
 @pytest.mark.parametrize("seq", [2, LARGEST])

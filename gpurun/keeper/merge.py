@@ -5,7 +5,6 @@ import logging
 from gpurun.blackbox import BlackBox
 from gpurun.model import AttemptState, Ending, Timer
 from gpurun.store import Journal, StoreError
-from gpurun.store.armed import states
 from gpurun.store.endings import KILL
 
 log = logging.getLogger("gpurun.keeper")
@@ -30,12 +29,10 @@ def merge_blackbox(journal: Journal, blackbox: BlackBox) -> bool:
     }
     try:
         Kills(journal, blackbox).step()
-        known, rows = journal.attempts.find(list(entries)), states(journal.database, entries)
+        known = journal.attempts.find(list(entries))
         for label, entry in entries.items():
-            if label not in rows:
+            if label not in known:
                 journal.owner.distrust(RESTORED)
-            elif label not in known:
-                continue  # its row is damaged: the black box ends it
             elif known[label].state in (AttemptState.INTENT, AttemptState.REFUSED):
                 journal.owner.distrust(RESTORED)
                 journal.attempts.recovered(label, entry.instance_id)

@@ -1,5 +1,6 @@
 """Every label that may bill, with the timer that counts for it: for the keeper's tick."""
 
+import logging
 from collections.abc import Collection
 from typing import Any
 
@@ -8,8 +9,10 @@ from sqlmodel import Session, col, select
 
 from gpurun.model import SETTLED, Attempt, Timer, TimerState
 from gpurun.store.database import Database
-from gpurun.store.rows import NAMES, attempt_from, columns, readable, timer_from
+from gpurun.store.rows import NAMES, attempt_from, columns, timer_from
 from gpurun.store.tables import InstanceRow, TimerRow
+
+log = logging.getLogger("gpurun.keeper")
 
 _WIDTH = len(NAMES[Attempt])
 _QUERY = (
@@ -19,12 +22,23 @@ _QUERY = (
     .where(col(InstanceRow.state).not_in([state.value for state in SETTLED]))
     .order_by(col(TimerRow.seq))
 )
+_LABELS = select(InstanceRow.label).where(
+    col(InstanceRow.state).not_in([state.value for state in SETTLED])
+)
 
 
 def armed(database: Database) -> list[tuple[Attempt, Timer]]:
     """The soonest to end first; without the labels of which a row is damaged."""
     with database.read() as session:
-        found = readable(session, _QUERY, _found)
+        try:
+            found = _found(session, _QUERY)
+        except Exception:  # what a damaged row raises cannot be listed: each label by itself then
+            found = []
+            for label in session.exec(_LABELS).all():
+                try:
+                    found += _found(session, _QUERY.where(col(InstanceRow.label) == label))
+                except Exception as error:
+                    log.error("%s: its row cannot be read: %s", label, error)
     return sorted(found, key=lambda pair: pair[1].ends_at)
 
 

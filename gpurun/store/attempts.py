@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
 
 import sqlalchemy
 from sqlmodel import Session, col, select
@@ -14,12 +13,10 @@ from gpurun.model import SETTLED, Attempt, AttemptState, Ending, Timer
 from gpurun.store.database import Database
 from gpurun.store.holds import add_hold
 from gpurun.store.ledger import Caps, add_reservation, add_reserve, release_reservation
-from gpurun.store.rows import attempt_from, attempt_of, columns, readable
+from gpurun.store.rows import attempt_from, attempt_of, columns
 from gpurun.store.runs import fence
 from gpurun.store.tables import EventRow, GuardRow, InstanceRow
 from gpurun.store.timers import add_timer
-
-_ATTEMPTS = sqlalchemy.select(*columns(Attempt, InstanceRow))
 
 
 class Attempts:
@@ -35,15 +32,14 @@ class Attempts:
             return sorted((attempt_of(row) for row in rows), key=_age)
 
     def live(self, provider: str | None = None) -> list[Attempt]:
-        """Attempts that bill, or may; those of one provider only, if it is named.
-
-        Without those of which the row is damaged, as in `find`.
-        """
-        query = _ATTEMPTS.where(col(InstanceRow.state).not_in([state.value for state in SETTLED]))
+        """Attempts that bill, or may; those of one provider only, if it is named."""
+        query = sqlalchemy.select(*columns(Attempt, InstanceRow)).where(
+            col(InstanceRow.state).not_in([state.value for state in SETTLED])
+        )
         if provider is not None:
             query = query.where(col(InstanceRow.provider) == provider)
         with self._database.read() as session:
-            return readable(session, query, _read)
+            return [attempt_from(row) for row in session.connection().execute(query).all()]
 
     def providers_since(self, since: datetime) -> set[str]:
         """Where labels live, or were asked for or gone since then."""
@@ -61,9 +57,9 @@ class Attempts:
 
     def find(self, labels: Sequence[str]) -> dict[str, Attempt]:
         """Those of these labels that are ours."""
-        query = _ATTEMPTS.where(col(InstanceRow.label).in_(list(labels)))
+        query = select(InstanceRow).where(col(InstanceRow.label).in_(list(labels)))
         with self._database.read() as session:
-            return {attempt.label: attempt for attempt in readable(session, query, _read)}
+            return {row.label: attempt_of(row) for row in session.exec(query)}
 
     def intend(
         self,
@@ -236,10 +232,6 @@ class Attempts:
                 detail=detail,
             )
         )
-
-
-def _read(session: Session, query: Any) -> list[Attempt]:
-    return [attempt_from(row) for row in session.connection().execute(query).all()]
 
 
 def _row(session: Session, label: str) -> InstanceRow:

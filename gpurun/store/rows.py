@@ -4,12 +4,11 @@ What is read of every run at every tick is read as plain columns: rows of the OR
 as much.
 """
 
-import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any, TypeVar
 
-from sqlmodel import Session, SQLModel, col
+from sqlmodel import SQLModel
 
 from gpurun.model import Attempt, AttemptState, Ending, Run, RunState, Timer
 from gpurun.store.tables import InstanceRow, RunRow, TimerRow
@@ -18,8 +17,6 @@ NAMES: dict[type, tuple[str, ...]] = {  # asked for each row, a hundred times a 
     noun: tuple(field.name for field in fields(noun)) for noun in (Run, Attempt, Timer)
 }
 T = TypeVar("T", Run, Attempt, Timer)
-Found = TypeVar("Found")
-log = logging.getLogger("gpurun.store")
 
 
 def _copy(noun: type[T], row: object, **changed: Any) -> T:
@@ -46,23 +43,6 @@ def timer_of(row: TimerRow) -> Timer:
 def columns(noun: type, table: type[SQLModel]) -> list[Any]:
     """Those of a noun, in the order of its fields."""
     return [getattr(table, name) for name in NAMES[noun]]
-
-
-def readable(
-    session: Session, query: Any, read: Callable[[Session, Any], list[Found]]
-) -> list[Found]:
-    """What `read` makes of a query of attempts; a damaged row costs itself alone, and is named."""
-    try:
-        return read(session, query)
-    except Exception:  # what a damaged row raises cannot be listed: each label by itself then
-        found = []
-        labels = session.connection().execute(query.with_only_columns(col(InstanceRow.label)))
-        for label in dict.fromkeys(labels.scalars().all()):
-            try:
-                found += read(session, query.where(col(InstanceRow.label) == label))
-            except Exception as error:
-                log.error("%s: its row cannot be read: %s", label, error)
-        return found
 
 
 def run_from(values: Sequence[Any]) -> Run:
