@@ -121,7 +121,7 @@ def test_what_the_set_up_has_settled_is_kept_and_nothing_is_imported() -> None:
 def test_memory_that_a_tensor_leaves_is_there_for_the_next_ones() -> None:
     """In a process of its own, for it cannot be undone; a few find the gap too small by bytes."""
     fetched, kept = pages_of_tensors(""), pages_of_tensors("keep_freed_memory()")
-    assert kept < fetched / 2
+    assert kept < fetched / 4
 
 
 def pages_of_tensors(first: str) -> int:
