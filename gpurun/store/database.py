@@ -17,6 +17,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlmodel import Session
 
 from gpurun.errors import GpurunError
+from gpurun.store.tables import BadCell
 
 VERSIONS = ("0001", "0002", "0003")  # the steps in migrations/versions, in their order
 HEAD = VERSIONS[-1]
@@ -127,6 +128,12 @@ def _engine(path: Path, busy_timeout_s: float) -> Engine:
 def _explained(path: Path) -> Iterator[None]:
     try:
         yield
+    except BadCell as error:
+        raise StoreError(
+            f"the journal {path} is damaged: {error}. The keeper puts right what it can "
+            "(`gpurun keeper start`), `gpurun doctor` names the rest; `gpurun status` and "
+            "`gpurun kill` still work, and armed timers go on."
+        ) from error
     except (DBAPIError, sqlite3.Error, OSError) as error:
         cause = getattr(error, "orig", None) or error
         raise StoreError(

@@ -6,17 +6,19 @@ as much.
 
 from collections.abc import Sequence
 from dataclasses import fields
+from enum import StrEnum
 from typing import Any, TypeVar
 
 from sqlmodel import SQLModel
 
 from gpurun.model import Attempt, AttemptState, Ending, Run, RunState, Timer
-from gpurun.store.tables import InstanceRow, RunRow, TimerRow
+from gpurun.store.tables import BadCell, InstanceRow, RunRow, TimerRow
 
 NAMES: dict[type, tuple[str, ...]] = {  # asked for each row, a hundred times a second
     noun: tuple(field.name for field in fields(noun)) for noun in (Run, Attempt, Timer)
 }
 T = TypeVar("T", Run, Attempt, Timer)
+Word = TypeVar("Word", bound=StrEnum)
 
 
 def _copy(noun: type[T], row: object, **changed: Any) -> T:
@@ -25,15 +27,22 @@ def _copy(noun: type[T], row: object, **changed: Any) -> T:
 
 
 def _ending(text: str | None) -> Ending | None:
-    return None if text is None else Ending(text)
+    return None if text is None else _word(Ending, text)
+
+
+def _word(kind: type[Word], text: str) -> Word:
+    try:
+        return kind(text)
+    except ValueError as error:
+        raise BadCell(str(error)) from error
 
 
 def run_of(row: RunRow) -> Run:
-    return _copy(Run, row, state=RunState(row.state), ending=_ending(row.ending))
+    return _copy(Run, row, state=_word(RunState, row.state), ending=_ending(row.ending))
 
 
 def attempt_of(row: InstanceRow) -> Attempt:
-    return _copy(Attempt, row, state=AttemptState(row.state), ending=_ending(row.ending))
+    return _copy(Attempt, row, state=_word(AttemptState, row.state), ending=_ending(row.ending))
 
 
 def timer_of(row: TimerRow) -> Timer:
@@ -62,5 +71,5 @@ def _typed(
 ) -> list[Any]:
     found, names = list(values), NAMES[noun]
     at, ending = names.index("state"), names.index("ending")
-    found[at], found[ending] = state(found[at]), _ending(found[ending])
+    found[at], found[ending] = _word(state, found[at]), _ending(found[ending])
     return found

@@ -1,7 +1,7 @@
 """The rows of the journal (protocol 2).  Rows never leave `gpurun.store`.
 
 Instants are REAL seconds since 1970 UTC, money is TEXT: SQLite has no type that keeps either
-exactly.  A cell that holds neither raises ValueError.  The columns of `timers` are frozen for ever:
+exactly.  A cell that holds neither raises BadCell.  The columns of `timers` are frozen for ever:
 any version, older or newer, must be able to end a box by them.
 """
 
@@ -12,6 +12,10 @@ from sqlalchemy import Float, Text
 from sqlalchemy.engine.interfaces import Dialect
 from sqlalchemy.types import TypeDecorator
 from sqlmodel import Field, SQLModel
+
+
+class BadCell(ValueError):
+    """A cell of the journal holds nothing of its kind."""
 
 
 class Instant(TypeDecorator[datetime]):
@@ -27,7 +31,7 @@ class Instant(TypeDecorator[datetime]):
         try:
             return None if value is None else datetime.fromtimestamp(value, UTC)
         except (TypeError, ValueError, OverflowError, OSError) as error:
-            raise ValueError(f"the journal is damaged: {value!r} is no instant") from error
+            raise BadCell(f"{value!r} is no instant") from error
 
 
 class Money(TypeDecorator[Decimal]):
@@ -43,7 +47,7 @@ class Money(TypeDecorator[Decimal]):
         try:
             return None if value is None else Decimal(value)
         except (TypeError, ValueError, InvalidOperation) as error:
-            raise ValueError(f"the journal is damaged: {value!r} is no amount") from error
+            raise BadCell(f"{value!r} is no amount") from error
 
 
 class OwnerRow(SQLModel, table=True):
