@@ -10,7 +10,8 @@ from gpurun.errors import UsageError
 from gpurun.filesystem import is_network, kind_of
 from gpurun.keeper.merge import merge_blackbox
 from gpurun.places import Places
-from gpurun.store import Journal
+from gpurun.store import Journal, StoreError
+from gpurun.store.cells import damaged, mend
 
 RESERVE_BYTES = 1 << 20
 CLOCK_SLACK = timedelta(seconds=60)
@@ -24,6 +25,8 @@ def may_buy(places: Places, clock: Clock) -> Journal:
     journal.database.require_current()
     blackbox = BlackBox(places.blackbox, *journal.owner.ensure())
     try:
+        mend(journal.database, blackbox.read(), clock)
+        _require_readable(journal, places)
         merge_blackbox(journal, blackbox)
     except OSError as error:
         raise UsageError(
@@ -33,6 +36,16 @@ def may_buy(places: Places, clock: Clock) -> Journal:
     require_trust(journal)
     _keep_reserve(places)
     return journal
+
+
+def _require_readable(journal: Journal, places: Places) -> None:
+    """What a live box costs, and until when, is known: caps are worked out from it."""
+    if bad := [str(each) for each in damaged(journal.database) if each.live]:
+        raise StoreError(
+            f"{places.database} is damaged, and timers.log has no second copy of it: nothing was "
+            f"rented ({'; '.join(bad)}). End that run (`gpurun kill`); then put the cell right "
+            f"with sqlite3, or move {places.root} away."
+        )
 
 
 def require_trust(journal: Journal, undone: str = "nothing was rented") -> None:

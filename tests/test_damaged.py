@@ -1,24 +1,30 @@
 """What one box says of itself, and one damaged cell of the journal, cost that box alone (F39, F52).
 
 A real keeper, `kill` and `status` over a journal of which one row is bad, or was filled by a box
-that lies; each of the other boxes is ended in its time, and the bad one too.
+that lies; each of the other boxes is ended in its time, and the bad one too.  What timers.log has
+a second copy of is put right; what it has not is named, and nothing is bought.
 """
 
 import signal
 import sqlite3
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from gpurun import glance, settings
+from gpurun import engine, glance, settings, trust
+from gpurun.clock import SystemClock
 from gpurun.engine.killing import kill
+from gpurun.keeper.mending import LOOK_EVERY_S
 from gpurun.locks import hold
-from gpurun.model import AttemptState, Ending, RunState
+from gpurun.model import Attempt, AttemptState, Ending, RunState, Timer
 from gpurun.places import Places
 from gpurun.signals import TOLD
+from gpurun.store import StoreError
+from gpurun.store.cells import damaged
 from tests.accounts import Accounts, accounts_of
 from tests.fakecloud import FakeClock
 from tests.homes import Home
@@ -35,9 +41,24 @@ CELLS = [
     "timers SET ends_at = 1e17",
     f"timers SET ends_at = {YEAR_9999.timestamp()}",
     "timers SET fires_boot_s = 'garbage'",
+    "timers SET seq = 'garbage'",
     f"timers SET seq = {LARGEST}",
     f"guards SET state = 'armed', seq_read = 0, ends_at_read = {YEAR_9999.timestamp()}",
     "guards SET state = 'armed', seq_read = 0, ends_at_read = 1e300",
+]
+
+MENDED = [
+    *CELLS[:4],
+    "instances SET ceiling_at = 'soon'",
+    "instances SET sent_at = 1e300",
+    "instances SET ending = 'garbage'",
+    "instances SET created_at = 'x'",
+    "instances SET first_seen_at = 'x'",
+    "timers SET fires_at = 'noon'",
+    "timers SET fires_boot_s = 'garbage'",
+    "timers SET state = 'garbage'",
+    "guards SET seq_read = 'x'",
+    "guards SET state = 'armed', ends_at_read = 1e300",
 ]
 
 
@@ -74,6 +95,52 @@ def test_a_damaged_cell_keeps_no_box_from_its_end(world: World, cell: str) -> No
     assert world.journal.runs.get("run10001").state is RunState.DEADLINE
     world.tick(30, apart_s=10)
     assert world.cloud.boxes == {}
+
+
+def known(world: World) -> tuple[Attempt, Timer | None]:
+    """What the end and the price of LABEL rest on; the rest is found out again."""
+    attempt, timer = world.journal.attempts.get(LABEL), world.journal.timers.of(LABEL)
+    if timer is not None:
+        timer = replace(timer, kind="", fires_boot_s=0.0, ends_boot_s=0.0)
+    return replace(attempt, created_at=None, first_seen_at=None, state=AttemptState.SEEN), timer
+
+
+@pytest.mark.parametrize("cell", MENDED)
+def test_a_damaged_cell_is_put_right_and_its_run_goes_on(
+    world: World, cell: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.tick(2)
+    before = known(world)
+    damage(world.places, cell)
+    assert damaged(world.journal.database)
+    world.tick(int(LOOK_EVERY_S) // 30 + 1, apart_s=30)
+    assert known(world) == before
+    assert damaged(world.journal.database) == []
+    assert f"put right: {LABEL}: {cell.split()[0]}." in caplog.text
+    events = glance.events(world.places.root, "run00001")
+    notes = [each["detail"] for each in events if each["what"] == "note"]
+    assert notes and all(f"put right: {LABEL}" in note for note in notes)
+    assert world.journal.owner.trouble() == "", "no sign of a restored database"
+    world.tick(40, apart_s=10)
+    run = world.journal.runs.get("run00001")
+    assert (run.ending, run.state, world.cloud.boxes) == (Ending.DEADLINE, RunState.DEADLINE, {})
+
+
+@pytest.mark.parametrize("cell", [CELLS[0], "timers SET ends_at = 'x'"])
+def test_what_is_known_nowhere_else_is_named_and_keeps_from_buying(
+    world: World, cell: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The others end in their time."""
+    world.tick(2)
+    damage(world.places, cell)
+    world.places.blackbox.unlink()
+    world.tick(9, apart_s=30)
+    assert world.journal.runs.get("run10001").ending is None
+    world.tick(15, apart_s=10)
+    assert [box.label for box in world.cloud.boxes.values()] == [LABEL]
+    assert f"the journal is damaged: {LABEL}" in caplog.text
+    with pytest.raises(StoreError, match=rf"nothing was rented \({LABEL}"):
+        trust.may_buy(world.places, world.clock)
 
 
 @pytest.mark.parametrize("seq", [2, LARGEST])
@@ -155,3 +222,18 @@ def test_status_shows_a_damaged_row(tmp_path: Path, cell: str) -> None:
     damage(Places(tmp_path), cell)
     [run] = glance.status(tmp_path, clock.now())["runs"]
     assert (run["id"], run["state"]) == ("run00001", RunState.ACTIVE)
+
+
+def test_doctor_and_orphans_say_what_is_damaged_and_up_puts_it_right(accounts: Accounts) -> None:
+    story, _ = accounts.run_of(accounts.vast)
+    accounts.trace(story)
+    rate = story.journal.attempts.get(story.label).usd_per_hour
+    damage(accounts.home.places, CELLS[0], story.label)
+    found = {each.what: each for each in engine.doctor(settings.load())}["journal"]
+    assert not found.ok
+    assert found.says.startswith(f"{story.label}: instances.usd_per_hour is '2,0'. `gpurun keeper")
+    survey = engine.orphans(settings.load(), SystemClock())
+    assert survey.orphans == (), "by timers.log it is a run's"
+    assert ["is damaged: '2,0'" in each.why for each in survey.troubles] == [True]
+    trust.may_buy(accounts.home.places, SystemClock()).close()
+    assert story.journal.attempts.get(story.label).usd_per_hour == rate

@@ -14,6 +14,7 @@ from gpurun.places import Places
 from gpurun.provider import Containment
 from gpurun.settings import Settings
 from gpurun.store import Journal, StoreError
+from gpurun.store.cells import damaged
 from gpurun.wiring import CLOUDS, names, provisioner
 
 LOW_DISK_GB = 5
@@ -66,10 +67,15 @@ def _journal(places: Places, clock: Clock) -> Finding:
     try:
         journal = Journal(places.database, clock)
         journal.database.require_current()
-        trouble = journal.owner.trouble()
+        trouble = journal.owner.trouble() or _damage(journal)
     except StoreError as error:
         return Finding("journal", str(error), False)
     return Finding("journal", trouble or str(places.database), not trouble)
+
+
+def _damage(journal: Journal) -> str:
+    bad = "; ".join(map(str, damaged(journal.database)))
+    return f"{bad}. `gpurun keeper start` puts right what timers.log knows" if bad else ""
 
 
 def _keeper(places: Places) -> Finding:

@@ -1,14 +1,22 @@
 """What the keeper must end, and when: from the journal, and from the black box without one."""
 
+import logging
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from gpurun.blackbox import KILLING, Entry
+from gpurun.blackbox import KILLING, BlackBox, Entry
 from gpurun.clock import Clock
-from gpurun.keeper.lagging import Laggard, brought_forward
-from gpurun.model import Attempt, AttemptState, Timer
+from gpurun.keeper.lagging import Laggard, Laggards, brought_forward
+from gpurun.keeper.mending import Mending
+from gpurun.model import SETTLED, Attempt, AttemptState, Timer
 from gpurun.proof import Evidence
+from gpurun.store import Journal
+from gpurun.store.armed import armed, states
 from gpurun.timers import ends_in_s, evidence_of, fires_in_s
+
+log = logging.getLogger("gpurun.keeper")
+
+NOT_BILLING = (*SETTLED, AttemptState.INTENT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +73,54 @@ class Charge:
         if self.attempt is None:
             return Evidence(self.account, self.label, self.instance_id, boot_id=clock.boot_id)
         return evidence_of(self.attempt, clock)
+
+
+class Charges:
+    """Read at each tick."""
+
+    def __init__(
+        self, journal: Journal, blackbox: BlackBox, laggards: Laggards, clock: Clock
+    ) -> None:
+        self._journal = journal
+        self._blackbox = blackbox
+        self._laggards = laggards
+        self._mending = Mending(journal, blackbox, clock)
+
+    def read(self) -> list[Charge]:
+        """What may bill, by the journal; by the black box what the journal cannot tell."""
+        known: dict[str, Charge] = {}
+        settled: set[str] = set()
+        try:
+            found, damaged = armed(self._journal.database)
+            for attempt, timer in found:
+                known[attempt.label] = self._charge(attempt, timer)
+            entries = self._entries()
+            others = states(self._journal.database, [each for each in entries if each not in known])
+            settled = {label for label, state in others.items() if state in NOT_BILLING}
+            self._mending.step(met=bool(damaged))
+        except Exception as error:  # whatever the journal is like, the boxes end
+            log.error("the journal cannot be read (%s); going by %s", error, self._blackbox.path)
+            entries = self._entries()
+        for label, entry in entries.items():
+            if label in known and entry.state == KILLING:
+                known[label] = killed(known[label], entry)
+            if label not in known and label not in settled and (charge := from_blackbox(entry)):
+                known[label] = charge
+        return list(known.values())
+
+    def _charge(self, attempt: Attempt, timer: Timer) -> Charge:
+        try:
+            return from_journal(attempt, timer, self._laggards.of(attempt, timer))
+        except Exception as error:  # what a guard is said to hold keeps no timer from its end
+            log.error("%s: its guards cannot be told: %s", attempt.label, error)
+            return from_journal(attempt, timer)
+
+    def _entries(self) -> dict[str, Entry]:
+        try:
+            return self._blackbox.read()
+        except OSError as error:
+            log.error("%s cannot be read: %s", self._blackbox.path, error)
+            return {}
 
 
 def from_journal(attempt: Attempt, timer: Timer, late: Laggard | None = None) -> Charge:

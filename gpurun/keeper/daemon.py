@@ -9,12 +9,13 @@ from collections.abc import Callable
 from functools import partial
 
 from gpurun import __version__
-from gpurun.blackbox import KILLING, BlackBox, Entry
+from gpurun.blackbox import BlackBox
 from gpurun.clock import Clock
 from gpurun.engine.late import late_collect_s
+from gpurun.errors import GpurunError
 from gpurun.keeper.ahead import AheadOfJournal
 from gpurun.keeper.changes import Changes
-from gpurun.keeper.charges import Charge, from_blackbox, from_journal, killed
+from gpurun.keeper.charges import Charge, Charges
 from gpurun.keeper.drivers import Drivers
 from gpurun.keeper.due import Due
 from gpurun.keeper.facts import STILL_BILLING_AFTER_S, Facts
@@ -27,13 +28,12 @@ from gpurun.keeper.obligations import Obligations
 from gpurun.keeper.rounds import Rounds
 from gpurun.keeper.settling import Settling
 from gpurun.keeper.watches import Watches
-from gpurun.model import SETTLED, Attempt, AttemptState, Run, Timer
+from gpurun.model import AttemptState, Run
 from gpurun.outcome import conclude
 from gpurun.places import Places
 from gpurun.provider import Provisioner
 from gpurun.settings import Settings
 from gpurun.store import Journal
-from gpurun.store.armed import armed, states
 from gpurun.store.boots import hold_by_this_boot
 from gpurun.timers import entry_of
 
@@ -47,7 +47,6 @@ NEEDS_HANDS = (
     AttemptState.MADE,
     AttemptState.SEEN,
 )
-NOT_BILLING = (*SETTLED, AttemptState.INTENT)
 RUNS_EVERY_S = 1.5  # ticks are not exact
 WRITES_FOR_S = 0.5  # a tick is to end before the next one
 
@@ -77,7 +76,8 @@ class Keeper:
         self._settling = Settling(cloud_of, clock, journal)
         self._obligations = Obligations(cloud_of, clock, journal)
         self._ahead = AheadOfJournal(cloud_of, clock, journal, blackbox, settings)
-        self._laggards = Laggards(self._obligations.words_of, journal, clock)
+        laggards = Laggards(self._obligations.words_of, journal, clock)
+        self._charges = Charges(journal, blackbox, laggards, clock)
         self._watches = Watches(places, settings, clock, journal, blackbox, cloud_of, self._drivers)
         self._kills = Kills(journal, blackbox)
         self._hostkeys = HostKeys(places, clock, journal)
@@ -94,7 +94,7 @@ class Keeper:
             if self._nothing_new():
                 return
             self._facts.note(self._kills.step)
-            charges = self._charges()
+            charges = self._charges.read()
             look_at_runs = self._is_time_for_runs()
             if look_at_runs:
                 self._runs = self._unfinished()
@@ -131,40 +131,6 @@ class Keeper:
         if not self.busy:
             self._changes.since_last()  # our own beat is no news
 
-    def _charges(self) -> list[Charge]:
-        """What may bill, by the journal; by the black box what the journal cannot tell."""
-        known: dict[str, Charge] = {}
-        settled: set[str] = set()
-        try:
-            for attempt, timer in armed(self._journal.database):
-                known[attempt.label] = self._charge(attempt, timer)
-            entries = self._entries()
-            others = states(self._journal.database, [each for each in entries if each not in known])
-            settled = {label for label, state in others.items() if state in NOT_BILLING}
-        except Exception as error:  # whatever the journal is like, the boxes end
-            log.error("the journal cannot be read (%s); going by %s", error, self._places.blackbox)
-            entries = self._entries()
-        for label, entry in entries.items():
-            if label in known and entry.state == KILLING:
-                known[label] = killed(known[label], entry)
-            if label not in known and label not in settled and (found := from_blackbox(entry)):
-                known[label] = found
-        return list(known.values())
-
-    def _charge(self, attempt: Attempt, timer: Timer) -> Charge:
-        try:
-            return from_journal(attempt, timer, self._laggards.of(attempt, timer))
-        except Exception as error:  # what a guard is said to hold keeps no timer from its end
-            log.error("%s: its guards cannot be told: %s", attempt.label, error)
-            return from_journal(attempt, timer)
-
-    def _entries(self) -> dict[str, Entry]:
-        try:
-            return self.blackbox.read()
-        except OSError as error:
-            log.error("%s cannot be read: %s", self._places.blackbox, error)
-            return {}
-
     def _hold(self, charges: list[Charge]) -> None:
         """By the boot clock, now that the time of day is certain; whoever drives takes it over."""
         old = any(each.timer and not each.is_certain(self._clock) for each in charges)
@@ -175,6 +141,8 @@ class Keeper:
         """What fails for one box or run is logged, and keeps no other waiting."""
         try:
             serve()
+        except GpurunError as error:
+            log.error("%s", error)
         except Exception:
             log.exception("part of a tick failed")
 

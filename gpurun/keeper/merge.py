@@ -1,15 +1,11 @@
 """A black box that knows more than the database: of a restored one (protocol W5), of a full one."""
 
-import logging
-
 from gpurun.blackbox import BlackBox
 from gpurun.model import AttemptState, Ending, Timer
-from gpurun.store import Journal, StoreError
+from gpurun.store import Journal
+from gpurun.store.cells import NO_BOOT
 from gpurun.store.endings import KILL
 
-log = logging.getLogger("gpurun.keeper")
-
-NO_BOOT = ""  # whose boot clock held it is not known: the time of day counts
 UNTIL_ADOPTED = (
     "Timers are enforced, nothing is bought. Look at `gpurun status` and `gpurun orphans`, then "
     "run `gpurun keeper adopt`"
@@ -17,35 +13,30 @@ UNTIL_ADOPTED = (
 RESTORED = f"the database is older than timers.log: it was restored. {UNTIL_ADOPTED}"
 
 
-def merge_blackbox(journal: Journal, blackbox: BlackBox) -> bool:
+def merge_blackbox(journal: Journal, blackbox: BlackBox) -> None:
     """Import what a restored database has forgotten; refuse to buy until a human has looked.
 
-    Whether the journal could be told all of it.
+    StoreError: the journal could not be told all of it.
     """
     entries = {
         label: entry
         for label, entry in blackbox.read().items()
         if not entry.settled and entry.state != AttemptState.INTENT
     }
-    try:
-        Kills(journal, blackbox).step()
-        known = journal.attempts.find(list(entries))
-        for label, entry in entries.items():
-            if label not in known:
-                journal.owner.distrust(RESTORED)
-            elif known[label].state in (AttemptState.INTENT, AttemptState.REFUSED):
-                journal.owner.distrust(RESTORED)
-                journal.attempts.recovered(label, entry.instance_id)
-            elif entry.seq > journal.timers.last_seq(label):
-                journal.owner.distrust(RESTORED)
-                timer = Timer(
-                    label, entry.seq, "restored", entry.fires_at, entry.ends_at, NO_BOOT, 0.0, 0.0
-                )
-                journal.timers.import_timer(timer)
-    except StoreError as error:
-        log.error("%s", error)
-        return False
-    return True
+    Kills(journal, blackbox).step()
+    known = journal.attempts.find(list(entries))
+    for label, entry in entries.items():
+        if label not in known:
+            journal.owner.distrust(RESTORED)
+        elif known[label].state in (AttemptState.INTENT, AttemptState.REFUSED):
+            journal.owner.distrust(RESTORED)
+            journal.attempts.recovered(label, entry.instance_id)
+        elif entry.seq > journal.timers.last_seq(label):
+            journal.owner.distrust(RESTORED)
+            timer = Timer(
+                label, entry.seq, "restored", entry.fires_at, entry.ends_at, NO_BOOT, 0.0, 0.0
+            )
+            journal.timers.import_timer(timer)
 
 
 class Kills:

@@ -20,6 +20,7 @@ from gpurun.glance import agreed_clock
 from gpurun.keeper import handed
 from gpurun.keeper.clouds import Clouds
 from gpurun.keeper.daemon import Keeper
+from gpurun.keeper.mending import Mending
 from gpurun.keeper.merge import merge_blackbox
 from gpurun.places import Places
 from gpurun.store import Journal, StoreError
@@ -57,9 +58,12 @@ def keep(places: Places) -> None:
         return
     blackbox = BlackBox(places.blackbox, owner_id, machine)
     try:
-        told = merge_blackbox(journal, blackbox)
-        if told and places.blackbox.exists() and places.blackbox.stat().st_size > COMPACT_BYTES:
+        Mending(journal, blackbox, clock).step(met=True)
+        merge_blackbox(journal, blackbox)
+        if places.blackbox.exists() and places.blackbox.stat().st_size > COMPACT_BYTES:
             blackbox.compact(lambda entry: not entry.settled)
+    except StoreError as error:
+        log.error("%s", error)
     except Exception:  # whatever the state directory is like: the ticks must begin
         log.exception("the black box could not be compared with the journal")
     keeper = Keeper(places, settings, clock, journal, blackbox, clouds)

@@ -10,7 +10,7 @@ from sqlmodel import Session, col, select
 from gpurun.model import SETTLED, Attempt, Timer, TimerState
 from gpurun.store.database import Database
 from gpurun.store.rows import NAMES, attempt_from, columns, timer_from
-from gpurun.store.tables import InstanceRow, TimerRow
+from gpurun.store.tables import BadCell, InstanceRow, TimerRow
 
 log = logging.getLogger("gpurun.keeper")
 
@@ -27,8 +27,9 @@ _LABELS = select(InstanceRow.label).where(
 )
 
 
-def armed(database: Database) -> list[tuple[Attempt, Timer]]:
-    """The soonest to end first; without the labels of which a row is damaged."""
+def armed(database: Database) -> tuple[list[tuple[Attempt, Timer]], list[str]]:
+    """The soonest to end first; and the labels of which a row is damaged."""
+    damaged: list[str] = []
     with database.read() as session:
         try:
             found = _found(session, _QUERY)
@@ -39,7 +40,8 @@ def armed(database: Database) -> list[tuple[Attempt, Timer]]:
                     found += _found(session, _QUERY.where(col(InstanceRow.label) == label))
                 except Exception as error:
                     log.error("%s: its row cannot be read: %s", label, error)
-    return sorted(found, key=lambda pair: pair[1].ends_at)
+                    damaged.append(label)
+    return sorted(found, key=lambda pair: pair[1].ends_at), damaged
 
 
 def states(database: Database, labels: Collection[str]) -> dict[str, str]:
@@ -54,5 +56,5 @@ def _found(session: Session, query: Any) -> list[tuple[Attempt, Timer]]:
     found = [(attempt_from(row[:_WIDTH]), timer_from(row[_WIDTH:])) for row in newest.values()]
     for _, timer in found:
         if not isinstance(timer.fires_boot_s, float) or not isinstance(timer.ends_boot_s, float):
-            raise ValueError(f"the timer of {timer.label} is damaged")
+            raise BadCell(f"the timer of {timer.label} is damaged")
     return found
