@@ -25,8 +25,7 @@ def may_buy(places: Places, clock: Clock) -> Journal:
     journal.database.require_current()
     blackbox = BlackBox(places.blackbox, *journal.owner.ensure())
     try:
-        mend(journal.database, blackbox.read(), clock)
-        _require_readable(journal, places)
+        _require_readable(journal, blackbox, clock)
         merge_blackbox(journal, blackbox)
     except OSError as error:
         raise UsageError(
@@ -38,13 +37,16 @@ def may_buy(places: Places, clock: Clock) -> Journal:
     return journal
 
 
-def _require_readable(journal: Journal, places: Places) -> None:
+def _require_readable(journal: Journal, blackbox: BlackBox, clock: Clock) -> None:
     """What a live box costs, and until when, is known: caps are worked out from it."""
-    if bad := [str(each) for each in damaged(journal.database) if each.live]:
+    live = [each for each in damaged(journal.database, but_settled=True) if each.live]
+    entries = blackbox.read() if live else {}
+    bad = [d for d in live if not mend(journal.database, d, entries.get(d.label), clock)]
+    if bad:
         raise StoreError(
-            f"{places.database} is damaged, and timers.log has no second copy of it: nothing was "
-            f"rented ({'; '.join(bad)}). End that run (`gpurun kill`); then put the cell right "
-            f"with sqlite3, or move {places.root} away."
+            f"{journal.database.path} is damaged, and {blackbox.path.name} has no second copy of "
+            f"it: nothing was rented ({'; '.join(map(str, bad))}). End that run (`gpurun kill`); "
+            "then put the cell right with sqlite3, or move the state directory away."
         )
 
 

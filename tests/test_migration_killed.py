@@ -85,7 +85,7 @@ def test_what_is_left_is_the_old_schema_or_the_new_one_and_whoever_comes_next_mi
         assert left[path] in (old, new), path
         with closing(Journal(migrated(path), SystemClock())) as journal:
             assert journal.database.version() == HEAD
-            assert [timer.kind for _, timer in armed(journal.database)[0]] == ["run"]
+            assert [timer.kind for _, timer in armed(journal.database)] == ["run"]
             assert [run.state for run in journal.runs.unfinished()] == ["active"]
         with closing(sqlite3.connect(path)) as raw:
             assert raw.execute("PRAGMA integrity_check").fetchall() == [("ok",)]

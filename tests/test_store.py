@@ -43,7 +43,7 @@ def attempt(clock: FakeClock, journal: Journal, label: str = LABEL) -> Attempt:
 
 
 def in_force(journal: Journal) -> list[Timer]:
-    return [timer for _, timer in armed(journal.database)[0]]
+    return [timer for _, timer in armed(journal.database)]
 
 
 def timer(clock: FakeClock, seq: int = 1, minutes: float = 10, label: str = LABEL) -> Timer:

@@ -285,6 +285,6 @@ def test_the_database_is_migrated_from_each_released_version_with_a_live_run_in_
         journal = Journal(path, SystemClock())
         journal.database.migrate()
         assert journal.database.version() == HEAD
-        assert [timer.kind for _, timer in armed(journal.database)[0]] == ["run"]
+        assert [timer.kind for _, timer in armed(journal.database)] == ["run"]
         assert [run.state for run in journal.runs.unfinished()] == ["active"]
         journal.close()

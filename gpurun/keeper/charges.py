@@ -7,7 +7,6 @@ from datetime import datetime
 from gpurun.blackbox import KILLING, BlackBox, Entry
 from gpurun.clock import Clock
 from gpurun.keeper.lagging import Laggard, Laggards, brought_forward
-from gpurun.keeper.mending import Mending
 from gpurun.model import SETTLED, Attempt, AttemptState, Timer
 from gpurun.proof import Evidence
 from gpurun.store import Journal
@@ -76,28 +75,22 @@ class Charge:
 
 
 class Charges:
-    """Read at each tick."""
+    """What may bill, by the journal; by the black box what the journal cannot tell."""
 
-    def __init__(
-        self, journal: Journal, blackbox: BlackBox, laggards: Laggards, clock: Clock
-    ) -> None:
+    def __init__(self, journal: Journal, blackbox: BlackBox, laggards: Laggards) -> None:
         self._journal = journal
         self._blackbox = blackbox
         self._laggards = laggards
-        self._mending = Mending(journal, blackbox, clock)
 
     def read(self) -> list[Charge]:
-        """What may bill, by the journal; by the black box what the journal cannot tell."""
         known: dict[str, Charge] = {}
         settled: set[str] = set()
         try:
-            found, damaged = armed(self._journal.database)
-            for attempt, timer in found:
+            for attempt, timer in armed(self._journal.database):
                 known[attempt.label] = self._charge(attempt, timer)
             entries = self._entries()
             others = states(self._journal.database, [each for each in entries if each not in known])
             settled = {label for label, state in others.items() if state in NOT_BILLING}
-            self._mending.step(met=bool(damaged))
         except Exception as error:  # whatever the journal is like, the boxes end
             log.error("the journal cannot be read (%s); going by %s", error, self._blackbox.path)
             entries = self._entries()

@@ -22,6 +22,7 @@ from gpurun.keeper.facts import STILL_BILLING_AFTER_S, Facts
 from gpurun.keeper.hostkeys import HostKeys
 from gpurun.keeper.lagging import Laggards
 from gpurun.keeper.lists import WATCHED_S, Lists
+from gpurun.keeper.mending import Mending
 from gpurun.keeper.merge import Kills
 from gpurun.keeper.notices import Notices
 from gpurun.keeper.obligations import Obligations
@@ -77,7 +78,8 @@ class Keeper:
         self._obligations = Obligations(cloud_of, clock, journal)
         self._ahead = AheadOfJournal(cloud_of, clock, journal, blackbox, settings)
         laggards = Laggards(self._obligations.words_of, journal, clock)
-        self._charges = Charges(journal, blackbox, laggards, clock)
+        self._charges = Charges(journal, blackbox, laggards)
+        self._mending = Mending(journal, blackbox, clock)
         self._watches = Watches(places, settings, clock, journal, blackbox, cloud_of, self._drivers)
         self._kills = Kills(journal, blackbox)
         self._hostkeys = HostKeys(places, clock, journal)
@@ -93,6 +95,7 @@ class Keeper:
         try:
             if self._nothing_new():
                 return
+            self._alone(self._mending.step)
             self._facts.note(self._kills.step)
             charges = self._charges.read()
             look_at_runs = self._is_time_for_runs()

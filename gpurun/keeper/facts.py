@@ -48,7 +48,7 @@ class Facts:
         except StoreError as error:
             self._places.free_reserve(str(error))
             log.error("%s", error)
-        except Exception:  # a damaged row, say
+        except Exception:  # no fact keeps another one from being written
             log.exception("a write failed")
 
     def of_round(self, charge: Charge, evidence: Evidence, verdict: Verdict) -> None:

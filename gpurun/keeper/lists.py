@@ -136,6 +136,8 @@ class Lists:
                     self._listed(row, attempt)
             self._absent(cloud, account, began_s, rows, known)
             self._look_into_wallet(cloud, account, known)
+        except StoreError as error:  # the provider has answered all the same
+            log.error("what %s has listed cannot be taken in: %s", name, error)
         except GpurunError as error:
             if isinstance(error, ProviderError) and not isinstance(error, ProviderUnreachable):
                 known.answered = True

@@ -1,4 +1,4 @@
-"""What cannot be read of the journal's rows: named, and put right from the black box."""
+"""Rows of the journal that cannot be read: named, and put right where that can be."""
 
 import logging
 
@@ -9,8 +9,7 @@ from gpurun.store.cells import damaged, mend
 
 log = logging.getLogger("gpurun.keeper")
 
-LOOK_EVERY_S = 300.0  # at every row
-AGAIN_AFTER_S = 10.0  # where a tick has met one
+LOOK_EVERY_S = 30.0
 
 
 class Mending:
@@ -20,17 +19,20 @@ class Mending:
         self._journal = journal
         self._blackbox = blackbox
         self._clock = clock
-        self._looked_s = float("-inf")
+        self._looked_s: float | None = None
 
-    def step(self, *, met: bool) -> None:
-        """`met`: a row that this tick wanted could not be read."""
-        now_s = self._clock.boot_s()
-        if now_s - self._looked_s < (AGAIN_AFTER_S if met else LOOK_EVERY_S):
+    def step(self) -> None:
+        """At first at every row, then at those of boxes that may live."""
+        now_s, first = self._clock.boot_s(), self._looked_s is None
+        if self._looked_s is not None and now_s - self._looked_s < LOOK_EVERY_S:
             return
         self._looked_s = now_s
-        if not damaged(self._journal.database):
+        database = self._journal.database
+        database.require_current()  # a newer gpurun's words are no damage
+        if not (found := damaged(database, but_settled=not first)):
             return
-        for each in mend(self._journal.database, self._blackbox.read(), self._clock):
-            log.error("the journal was damaged, and is put right: %s", each)
-        for each in damaged(self._journal.database):
-            log.error("the journal is damaged: %s", each)
+        entries = self._blackbox.read()
+        for each in found:
+            mended = mend(database, each, entries.get(each.label), self._clock)
+            is_so = "was damaged, and is put right" if mended else "is damaged"
+            log.error("the journal %s: %s", is_so, each)

@@ -7,7 +7,9 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from threading import Event
 
 from apscheduler.executors.pool import ThreadPoolExecutor
@@ -57,15 +59,8 @@ def keep(places: Places) -> None:
         log.error("this state directory was made on another machine: nothing is ended by itself")
         return
     blackbox = BlackBox(places.blackbox, owner_id, machine)
-    try:
-        Mending(journal, blackbox, clock).step(met=True)
-        merge_blackbox(journal, blackbox)
-        if places.blackbox.exists() and places.blackbox.stat().st_size > COMPACT_BYTES:
-            blackbox.compact(lambda entry: not entry.settled)
-    except StoreError as error:
-        log.error("%s", error)
-    except Exception:  # whatever the state directory is like: the ticks must begin
-        log.exception("the black box could not be compared with the journal")
+    _try(Mending(journal, blackbox, clock).step)
+    _try(partial(_merge, journal, blackbox))
     keeper = Keeper(places, settings, clock, journal, blackbox, clouds)
     scheduler = BlockingScheduler(executors={"default": ThreadPoolExecutor(1)})
     stopped = Event()
@@ -78,7 +73,7 @@ def keep(places: Places) -> None:
 
     def forget() -> None:
         """No key of a shell stays where nothing lives that needs it."""
-        with suppress(StoreError, OSError, ValueError):
+        with suppress(StoreError, OSError):
             if not keeper.busy:
                 handed.forget(places, unless=lambda: bool(journal.runs.unfinished()))
 
@@ -109,6 +104,22 @@ def keep(places: Places) -> None:
         scheduler.start()
     forget()
     log.info("the keeper was told to stop")
+
+
+def _try(prepare: Callable[[], None]) -> None:
+    """Whatever the state directory is like: the ticks must begin."""
+    try:
+        prepare()
+    except GpurunError as error:
+        log.error("%s", error)
+    except Exception:
+        log.exception("the black box could not be compared with the journal")
+
+
+def _merge(journal: Journal, blackbox: BlackBox) -> None:
+    merge_blackbox(journal, blackbox)
+    if blackbox.path.exists() and blackbox.path.stat().st_size > COMPACT_BYTES:
+        blackbox.compact(lambda entry: not entry.settled)
 
 
 def _owner(places: Places, journal: Journal) -> tuple[str, str]:

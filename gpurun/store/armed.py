@@ -1,6 +1,7 @@
 """Every label that may bill, with the timer that counts for it: for the keeper's tick."""
 
 import logging
+import math
 from collections.abc import Collection
 from typing import Any
 
@@ -27,9 +28,8 @@ _LABELS = select(InstanceRow.label).where(
 )
 
 
-def armed(database: Database) -> tuple[list[tuple[Attempt, Timer]], list[str]]:
-    """The soonest to end first; and the labels of which a row is damaged."""
-    damaged: list[str] = []
+def armed(database: Database) -> list[tuple[Attempt, Timer]]:
+    """The soonest to end first; without the labels of which a row is damaged."""
     with database.read() as session:
         try:
             found = _found(session, _QUERY)
@@ -40,8 +40,7 @@ def armed(database: Database) -> tuple[list[tuple[Attempt, Timer]], list[str]]:
                     found += _found(session, _QUERY.where(col(InstanceRow.label) == label))
                 except Exception as error:
                     log.error("%s: its row cannot be read: %s", label, error)
-                    damaged.append(label)
-    return sorted(found, key=lambda pair: pair[1].ends_at), damaged
+    return sorted(found, key=lambda pair: pair[1].ends_at)
 
 
 def states(database: Database, labels: Collection[str]) -> dict[str, str]:
@@ -55,6 +54,7 @@ def _found(session: Session, query: Any) -> list[tuple[Attempt, Timer]]:
     newest: dict[str, Any] = {row[0]: row for row in session.connection().execute(query).all()}
     found = [(attempt_from(row[:_WIDTH]), timer_from(row[_WIDTH:])) for row in newest.values()]
     for _, timer in found:
-        if not isinstance(timer.fires_boot_s, float) or not isinstance(timer.ends_boot_s, float):
+        boot_s = (timer.fires_boot_s, timer.ends_boot_s)
+        if not all(isinstance(each, float) and math.isfinite(each) for each in boot_s):
             raise BadCell(f"the timer of {timer.label} is damaged")
     return found

@@ -1,12 +1,13 @@
 """Cells of the journal that hold nothing of their kind: found, and put right.
 
 SQLite takes anything in any column, and a hand, a bug or a bad disk may leave what is no amount,
-instant or state.  Of what the end of a box is read from, the black box has a second copy.
+instant or state.  What a box costs and until when, the black box has a second copy of; what has
+become of it follows from the journal's other cells.
 """
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import Column, Connection, Dialect, Table
@@ -16,21 +17,31 @@ from gpurun.blackbox import Entry
 from gpurun.clock import Clock
 from gpurun.model import SETTLED, AttemptState, Ending, TimerState
 from gpurun.store.database import Database
-from gpurun.store.tables import EventRow, InstanceRow, Instant, LedgerRow, Money
+from gpurun.store.tables import (
+    GUARD_STATES,
+    BadCell,
+    EventRow,
+    InstanceRow,
+    Instant,
+    LedgerRow,
+    Money,
+    TimerRow,
+)
 
 Row = Mapping[str, Any]  # as SQLite has it
 
-TABLES = ("instances", "timers", "guards")
-WORDS: dict[str, type[StrEnum]] = {
-    "instances.state": AttemptState,
-    "instances.ending": Ending,
-    "timers.state": TimerState,
+OF_A_BOX = ("instances", "timers", "guards")
+WORDS: dict[str, Sequence[str]] = {
+    "instances.state": list(AttemptState),
+    "instances.ending": list(Ending),
+    "timers.state": list(TimerState),
+    "guards.state": GUARD_STATES,
 }
 NO_BOOT = ""  # whose boot clock held a timer is not known: the time of day counts
-TOGETHER = (  # one of them is put right with the others
-    {"fires_at", "ends_at", "boot_id", "fires_boot_s", "ends_boot_s"},
-    {"state", "seq_read", "ends_at_read", "read_back_at"},
-)
+INSTANTS = {"fires_at", "ends_at", "boot_id", "fires_boot_s", "ends_boot_s"}  # right together
+READ_BACK = {"ends_at_read", "read_back_at"}  # likewise
+NOT_SEEN = (AttemptState.INTENT, AttemptState.SENDING, AttemptState.MADE)
+WITHOUT_ID = (AttemptState.GHOST, AttemptState.EXPIRED, AttemptState.REFUSED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +51,7 @@ class Damage:
     table: Table
     row: Row
     columns: tuple[str, ...]
-    live: bool  # its box is not known to be gone
+    live: bool  # its box is not known to be gone, nor its timer to be replaced
 
     @property
     def label(self) -> str:
@@ -51,132 +62,143 @@ class Damage:
         return f"{self.label}: {', '.join(cells)}"
 
 
-def damaged(database: Database) -> list[Damage]:
-    """Every such row, of live boxes and of others."""
+def damaged(database: Database, *, but_settled: bool = False) -> list[Damage]:
+    """Every such row of a box; `but_settled`: without those of boxes that are known to be gone."""
     with database.read() as session:
-        return list(_damaged(session.connection()))
+        return list(_damaged(session.connection(), but_settled))
 
 
-def mend(database: Database, entries: Mapping[str, Entry], clock: Clock) -> list[Damage]:
-    """Put right what the black box knows, or what is read again anyway; returns those rows."""
+def mend(database: Database, damage: Damage, entry: Entry | None, clock: Clock) -> bool:
+    """Put a row right, its numbers by the black box's entry of its label.
+
+    False where that does not suffice, or where somebody has changed the row since.
+    """
     with database.write() as session:
-        mended = []
-        for damage in list(_damaged(session.connection())):
-            if values := _right(session, damage, entries.get(damage.label)):
-                _write(session, damage, values)
-                _note(session, damage, clock)
-                mended.append(damage)
-        return mended
+        now = [each for each in _damaged(session.connection()) if each == damage]
+        values = _right(session, damage, entry) if now else {}
+        if values:
+            table = damage.table
+            this = [key == damage.row[key.name] for key in table.primary_key.columns]
+            session.connection().execute(table.update().where(*this).values(values))
+            _note(session, damage, clock)
+        return bool(values)
 
 
-def _damaged(connection: Connection) -> Iterator[Damage]:
-    is_settled = col(InstanceRow.state).in_([state.value for state in SETTLED])
-    settled = select(InstanceRow.label).where(is_settled)
-    for name in TABLES:
-        table = SQLModel.metadata.tables[name]
-        for row in connection.exec_driver_sql(f"SELECT * FROM {name}").mappings().all():
+def _damaged(connection: Connection, but_settled: bool = False) -> Iterator[Damage]:
+    words = ", ".join(f"'{state}'" for state in SETTLED)
+    settled = f"SELECT label FROM instances WHERE state IN ({words})"
+    over = set(connection.exec_driver_sql(settled).scalars())
+    where = f"WHERE label NOT IN ({settled})" if but_settled else ""
+    for name in OF_A_BOX:
+        table, query = SQLModel.metadata.tables[name], f"SELECT * FROM {name} {where}"
+        for row in connection.exec_driver_sql(query).mappings().all():
             bad = [c.name for c in table.columns if not _holds(c, row[c.name], connection.dialect)]
             if bad:
-                over = connection.execute(settled.where(InstanceRow.label == row["label"])).first()
-                yield Damage(table, dict(row), tuple(bad), live=over is None)
+                live = row["label"] not in over and row.get("state") != TimerState.SUPERSEDED
+                yield Damage(table, dict(row), tuple(bad), live)
 
 
 def _holds(column: Column[Any], value: Any, dialect: Dialect) -> bool:
     if value is None:
         return bool(column.nullable)
-    try:
-        if isinstance(column.type, Instant | Money):
+    if isinstance(column.type, Instant | Money):
+        try:
             column.type.process_result_value(value, dialect)
-            return True
-        if words := WORDS.get(str(column)):
-            words(value)
-            return True
-    except ValueError:
-        return False
+        except BadCell:
+            return False
+        return True
+    if words := WORDS.get(str(column)):
+        return value in words
     kind = column.type.python_type
-    return isinstance(value, int if kind is bool else (int, float) if kind is float else kind)
+    if kind is float:
+        return isinstance(value, int | float) and math.isfinite(value)
+    return isinstance(value, int if kind is bool else kind)
 
 
 def _right(session: Session, damage: Damage, entry: Entry | None) -> dict[str, Any]:
     """By column; empty where one of them is not known."""
-    known = {"instances": _attempt, "timers": _timer, "guards": _guard}[damage.table.name](
-        session, damage.row, entry
-    )
-    names = set(damage.columns)
-    for group in TOGETHER:
-        names |= group & set(damage.table.columns.keys()) if names & group else set()
-    return {name: known[name] for name in names} if names <= set(known) else {}
+    known = {"instances": _attempt, "timers": _timer, "guards": _guard}[damage.table.name]
+    bad = set(damage.columns)
+    values = known(session, damage.row, bad, entry)
+    return values if bad <= set(values) else {}
 
 
-def _attempt(session: Session, row: Row, entry: Entry | None) -> dict[str, Any]:
-    label = row["label"]
-    asked_at = select(LedgerRow.at).where(LedgerRow.label == label, LedgerRow.kind == "reserve")
-    gone_at = select(EventRow.at).where(EventRow.label == label, EventRow.what == "gone")
+def _attempt(session: Session, row: Row, bad: set[str], entry: Entry | None) -> dict[str, Any]:
     known: dict[str, Any] = {
-        "ending": None,
         "gpu": None,
         "gpu_count": 0,
         "id_from": None,
-        "first_seen_at": None,
         "created_at": None,
         "delete_acked_at": None,
         "evidence_json": "{}",
-        "sent_at": session.exec(asked_at.order_by(col(LedgerRow.id))).first(),
-        "gone_at": session.exec(gone_at.order_by(col(EventRow.id).desc())).first(),
     }
-    if entry is None:
-        return known
-    return known | {
-        "provider": entry.provider,
-        "account_id": entry.account,
-        "instance_id": entry.instance_id,
-        "usd_per_hour": entry.usd_per_hour,
-        "ceiling_at": entry.ceiling_at,
-        "state": _state(row, entry),
-    }
+    if entry is not None:
+        known |= {"usd_per_hour": entry.usd_per_hour, "ceiling_at": entry.ceiling_at}
+    if "ending" in bad:
+        kinds = select(TimerRow.kind).where(TimerRow.label == row["label"])
+        known["ending"] = Ending.FAILED if "ending" in session.exec(kinds) else None
+    if bad & {"sent_at", "first_seen_at"}:
+        reserved = select(LedgerRow.at).where(
+            LedgerRow.run_id == row["run_id"],
+            LedgerRow.label == row["label"],
+            LedgerRow.kind == "reserve",
+        )
+        known["sent_at"] = session.exec(reserved.order_by(col(LedgerRow.id))).first()
+        known["first_seen_at"] = None if row["state"] in NOT_SEEN else known["sent_at"]
+    if "state" in bad and not bad & {"gone_at", "first_seen_at", "sent_at"}:
+        known["state"] = _state(session, row, entry)
+    return {name: value for name, value in known.items() if name in bad}
 
 
-def _state(row: Row, entry: Entry) -> str:
-    """The black box is not told of every step: what the row says of itself goes before."""
-    if entry.settled or entry.state == AttemptState.DELETING:
-        return entry.state
+def _state(session: Session, row: Row, entry: Entry | None) -> str:
+    """By the other cells: what is being ended is ended at its time, whatever this says."""
+    if row["gone_at"] is not None:
+        return AttemptState.GONE
     if row["instance_id"] is not None:
         return AttemptState.MADE if row["first_seen_at"] is None else AttemptState.SEEN
-    return AttemptState.INTENT if row["sent_at"] is None else AttemptState.UNCLEAR
+    last = select(EventRow.what).where(
+        EventRow.run_id == row["run_id"],
+        EventRow.label == row["label"],
+        col(EventRow.what).in_(WITHOUT_ID),
+    )
+    if (what := session.exec(last.order_by(col(EventRow.id).desc())).first()) is not None:
+        return what
+    unsent = row["sent_at"] is None and (entry is None or entry.state == AttemptState.INTENT)
+    return AttemptState.INTENT if unsent else AttemptState.UNCLEAR
 
 
-def _timer(_session: Session, row: Row, entry: Entry | None) -> dict[str, Any]:
+def _timer(session: Session, row: Row, bad: set[str], entry: Entry | None) -> dict[str, Any]:
     known: dict[str, Any] = {"acked_at": None, "fired_at": None, "fired_by": None}
-    if entry is None or entry.seq != row["seq"]:
-        return known
-    return known | {
-        "kind": "restored",
-        "state": TimerState.IN_FORCE,
-        "fires_at": entry.fires_at,
-        "ends_at": entry.ends_at,
-        "boot_id": NO_BOOT,
-        "fires_boot_s": 0.0,
-        "ends_boot_s": 0.0,
-    }
+    if "state" in bad:
+        known["state"] = _timer_state(session, row)
+    if bad & INSTANTS and entry is not None and entry.seq == row["seq"]:
+        known |= {"fires_at": entry.fires_at, "ends_at": entry.ends_at}
+        known |= {"boot_id": NO_BOOT, "fires_boot_s": 0.0, "ends_boot_s": 0.0}
+        bad |= INSTANTS
+    return {name: value for name, value in known.items() if name in bad}
 
 
-def _guard(_session: Session, row: Row, entry: Entry | None) -> dict[str, Any]:
-    """What it holds is read again; what is to be taken away stays so."""
-    known = {
-        "state": "disarm_due" if row["state"] == "disarm_due" else "unknown",
-        "ends_bill": False,
-        "seq_read": 0,
-        "ends_at_read": None,
-        "read_back_at": None,
-        "ref": "",
-    }
-    return known if entry is None else known | {"seq_wanted": entry.seq}
+def _timer_state(session: Session, row: Row) -> str:
+    """By the others of its label: one is in force, and an ending one has fired."""
+    if row["kind"] == "ending":
+        return TimerState.FIRED
+    others = select(TimerRow.seq, TimerRow.state).where(TimerRow.label == row["label"])
+    standing = [
+        seq
+        for seq, state in session.exec(others)
+        if state in (TimerState.IN_FORCE, TimerState.FIRED)
+    ]
+    if any(seq > row["seq"] for seq in standing):
+        return TimerState.SUPERSEDED
+    return TimerState.ARMING if standing else TimerState.IN_FORCE
 
 
-def _write(session: Session, damage: Damage, values: dict[str, Any]) -> None:
-    table = damage.table
-    this = [key == damage.row[key.name] for key in table.primary_key.columns]
-    session.connection().execute(table.update().where(*this).values(values))
+def _guard(_session: Session, row: Row, bad: set[str], _entry: Entry | None) -> dict[str, Any]:
+    """It is read again."""
+    if bad & READ_BACK:
+        bad |= READ_BACK
+    known = {"state": "unknown", "seq_read": 0, "ends_at_read": None, "read_back_at": None}
+    return {name: value for name, value in known.items() if name in bad}
 
 
 def _note(session: Session, damage: Damage, clock: Clock) -> None:
@@ -186,7 +208,7 @@ def _note(session: Session, damage: Damage, clock: Clock) -> None:
             at=clock.now(),
             run_id=session.exec(run_id).first() or "",
             label=damage.label,
-            who="keeper",
+            who="store",
             what="note",
             detail=f"the journal was damaged, and is put right: {damage}",
         )

@@ -131,8 +131,8 @@ def _explained(path: Path) -> Iterator[None]:
     except BadCell as error:
         raise StoreError(
             f"the journal {path} is damaged: {error}. The keeper puts right what it can "
-            "(`gpurun keeper start`), `gpurun doctor` names the rest; `gpurun status` and "
-            "`gpurun kill` still work, and armed timers go on."
+            "(`gpurun keeper start`), `gpurun doctor` names what is damaged of a box; `gpurun "
+            "status` and `gpurun kill` still work, and armed timers go on."
         ) from error
     except (DBAPIError, sqlite3.Error, OSError) as error:
         cause = getattr(error, "orig", None) or error

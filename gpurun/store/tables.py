@@ -45,9 +45,12 @@ class Money(TypeDecorator[Decimal]):
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> Decimal | None:
         try:
-            return None if value is None else Decimal(value)
+            amount = None if value is None else Decimal(value)
         except (TypeError, ValueError, InvalidOperation) as error:
             raise BadCell(f"{value!r} is no amount") from error
+        if amount is not None and not amount.is_finite():
+            raise BadCell(f"{value!r} is no amount")
+        return amount
 
 
 class OwnerRow(SQLModel, table=True):
@@ -125,6 +128,9 @@ class TimerRow(SQLModel, table=True):
     acked_at: datetime | None = Field(default=None, sa_type=Instant)
     fired_at: datetime | None = Field(default=None, sa_type=Instant)
     fired_by: str | None = None
+
+
+GUARD_STATES = ("none", "arming", "armed", "unknown", "refused", "disarm_due", "disarmed")
 
 
 class GuardRow(SQLModel, table=True):
