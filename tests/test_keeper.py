@@ -21,6 +21,7 @@ from gpurun.settings import Settings
 from gpurun.store import Journal
 from gpurun.store.ledger import Caps
 from gpurun.store.owner import machine_hash
+from gpurun.store.tables import GuardState
 from gpurun.timers import entry_of, timer_for
 from tests.fakecloud import FakeClock, FakeCloud
 from tests.stories import Story
@@ -354,7 +355,7 @@ def test_a_timer_at_the_provider_that_could_not_be_moved_is_two_minutes_behind_t
     ],
 )
 def test_a_guard_that_was_moved_or_holds_nothing_brings_no_timer_forward(
-    world: World, told: list[int], name: str, state: str, seq: int
+    world: World, told: list[int], name: str, state: GuardState, seq: int
 ) -> None:
     world.rent(minutes=10)
     world.read(name, 1, minutes=11 if name == "fuse" else 13)

@@ -7,6 +7,7 @@ any version, older or newer, must be able to end a box by them.
 
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
+from typing import Literal, get_args
 
 from sqlalchemy import Float, Text
 from sqlalchemy.engine.interfaces import Dialect
@@ -130,7 +131,8 @@ class TimerRow(SQLModel, table=True):
     fired_by: str | None = None
 
 
-GUARD_STATES = ("none", "arming", "armed", "unknown", "refused", "disarm_due", "disarmed")
+GuardState = Literal["none", "arming", "armed", "unknown", "refused", "disarm_due", "disarmed"]
+GUARD_STATES: tuple[GuardState, ...] = get_args(GuardState)
 
 
 class GuardRow(SQLModel, table=True):

@@ -15,7 +15,7 @@ from gpurun.store.database import Database
 from gpurun.store.ledger import Caps, add_reservation, release_reservation
 from gpurun.store.rows import timer_of
 from gpurun.store.runs import fence
-from gpurun.store.tables import GuardRow, InstanceRow, TimerRow
+from gpurun.store.tables import GuardRow, GuardState, InstanceRow, TimerRow
 
 HELD = (AttemptState.MADE.value, AttemptState.SEEN.value)
 MOST_AHEAD = 1_000_000  # a guard can hold no seq that is greater by more: none was given
@@ -145,7 +145,7 @@ class Timers:
         self,
         label: str,
         name: str,
-        state: str,
+        state: GuardState,
         *,
         seq: int | None = None,
         ends_at: datetime | None = None,
