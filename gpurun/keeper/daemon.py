@@ -12,8 +12,8 @@ from gpurun import __version__
 from gpurun.blackbox import BlackBox
 from gpurun.clock import Clock
 from gpurun.engine.late import late_collect_s
-from gpurun.errors import GpurunError
 from gpurun.keeper.ahead import AheadOfJournal
+from gpurun.keeper.alone import alone
 from gpurun.keeper.changes import Changes
 from gpurun.keeper.charges import Charge, Charges
 from gpurun.keeper.drivers import Drivers
@@ -95,7 +95,7 @@ class Keeper:
         try:
             if self._nothing_new():
                 return
-            self._alone(self._mending.step)
+            alone(self._mending.step)
             self._facts.note(self._kills.step)
             charges = self._charges.read()
             look_at_runs = self._is_time_for_runs()
@@ -106,14 +106,14 @@ class Keeper:
             self._facts.note(self._journal.timers.acknowledge)
             self._hold(charges)
             self._enforce(charges)
-            self._alone(self._settling.step)
+            alone(self._settling.step)
             self._expire(charges)
-            self._alone(self._ahead.step)
-            self._alone(self._obligations.step)
+            alone(self._ahead.step)
+            alone(self._obligations.step)
             if look_at_runs:
                 self._look_at(self._runs, charges)
-            self._alone(self._notices.step)
-            self._alone(self._hostkeys.step)
+            alone(self._notices.step)
+            alone(self._hostkeys.step)
         except Exception:  # a tick that fails is a line in the log; the next one comes in a second
             log.exception("tick failed")
 
@@ -140,15 +140,6 @@ class Keeper:
         if old and self._clock.sure:
             self._facts.note(lambda: hold_by_this_boot(self._journal.database, self._clock))
 
-    def _alone(self, serve: Callable[[], None]) -> None:
-        """What fails for one box or run is logged, and keeps no other waiting."""
-        try:
-            serve()
-        except GpurunError as error:
-            log.error("%s", error)
-        except Exception:
-            log.exception("part of a tick failed")
-
     def _unfinished(self) -> list[Run]:
         try:
             return self._journal.runs.unfinished()
@@ -164,7 +155,7 @@ class Keeper:
         overdue = {each.label for each in charges if each.label in waited and self._due.ends(each)}
         for charge in charges:
             if charge.is_ending or charge.label in overdue:
-                self._alone(partial(self._end, charge))
+                alone(partial(self._end, charge))
         self._rounds.begin()
         until_s = self._clock.boot_s() + WRITES_FOR_S
         for charge in charges:
@@ -173,7 +164,7 @@ class Keeper:
             must = self._due.ends(charge) and charge.label not in overdue
             quick = not self._due.fires(charge)
             if quick or must or self._clock.boot_s() < until_s:
-                self._alone(partial(self._serve, charge))
+                alone(partial(self._serve, charge))
             else:
                 self._waiting.add(charge.label)
         self._rounds.begin()
@@ -196,9 +187,9 @@ class Keeper:
         waiting = {each.attempt.run_id for each in doubtful if each.attempt}
         runs = [run for run in runs if run.id not in waiting]
         lagging = {each.attempt.run_id for each in charges if each.attempt and each.laggard}
-        self._alone(partial(self._watches.step, runs, lagging))
+        alone(partial(self._watches.step, runs, lagging))
         for run in runs:
-            self._alone(partial(self._take_over, run))
+            alone(partial(self._take_over, run))
 
     def _serve(self, charge: Charge) -> None:
         if self._due.fires(charge) and self._fire(charge):

@@ -7,7 +7,6 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from threading import Event
@@ -20,6 +19,7 @@ from gpurun.blackbox import BlackBox
 from gpurun.errors import GpurunError
 from gpurun.glance import agreed_clock
 from gpurun.keeper import handed
+from gpurun.keeper.alone import alone
 from gpurun.keeper.clouds import Clouds
 from gpurun.keeper.daemon import Keeper
 from gpurun.keeper.mending import Mending
@@ -59,8 +59,8 @@ def keep(places: Places) -> None:
         log.error("this state directory was made on another machine: nothing is ended by itself")
         return
     blackbox = BlackBox(places.blackbox, owner_id, machine)
-    _try(Mending(journal, blackbox, clock).step)
-    _try(partial(_merge, journal, blackbox))
+    alone(Mending(journal, blackbox, clock).step)
+    alone(partial(_merge, journal, blackbox))
     keeper = Keeper(places, settings, clock, journal, blackbox, clouds)
     scheduler = BlockingScheduler(executors={"default": ThreadPoolExecutor(1)})
     stopped = Event()
@@ -104,16 +104,6 @@ def keep(places: Places) -> None:
         scheduler.start()
     forget()
     log.info("the keeper was told to stop")
-
-
-def _try(prepare: Callable[[], None]) -> None:
-    """Whatever the state directory is like: the ticks must begin."""
-    try:
-        prepare()
-    except GpurunError as error:
-        log.error("%s", error)
-    except Exception:
-        log.exception("the black box could not be compared with the journal")
 
 
 def _merge(journal: Journal, blackbox: BlackBox) -> None:
