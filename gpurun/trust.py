@@ -11,7 +11,7 @@ from gpurun.filesystem import is_network, kind_of
 from gpurun.keeper.merge import merge_blackbox
 from gpurun.places import Places
 from gpurun.store import Journal, StoreError
-from gpurun.store.cells import damaged, mend
+from gpurun.store.cells import put_right
 
 RESERVE_BYTES = 1 << 20
 CLOCK_SLACK = timedelta(seconds=60)
@@ -39,10 +39,8 @@ def may_buy(places: Places, clock: Clock) -> Journal:
 
 def _require_readable(journal: Journal, blackbox: BlackBox, clock: Clock) -> None:
     """What a live box costs, and until when, is known: caps are worked out from it."""
-    live = [each for each in damaged(journal.database, but_settled=True) if each.live]
-    entries = blackbox.read() if live else {}
-    bad = [d for d in live if not mend(journal.database, d, entries.get(d.label), clock)]
-    if bad:
+    left = put_right(journal.database, blackbox.read, clock, but_settled=True)
+    if bad := [each for each in left if each.live]:
         raise StoreError(
             f"{journal.database.path} is damaged, and {blackbox.path.name} has no second copy of "
             f"it: nothing was rented ({'; '.join(map(str, bad))}). End that run (`gpurun kill`); "

@@ -14,7 +14,7 @@ import pytest
 
 from gpurun.blackbox import Entry
 from gpurun.model import AttemptState, Ending, Timer
-from gpurun.store import Journal
+from gpurun.store import Journal, cells
 from gpurun.store.cells import damaged, mend
 from gpurun.store.ledger import Caps
 from gpurun.timers import entry_of
@@ -230,3 +230,42 @@ def test_what_another_hand_has_changed_meanwhile_stays(story: Story) -> None:
     assert story.journal.attempts.get(story.label).usd_per_hour == 5
     damage(story, "instances SET usd_per_hour = '2,0'")
     assert mend(story.journal.database, found, entry(story), story.clock)
+
+
+def test_which_timer_came_later_is_not_guessed(story: Story) -> None:
+    """The one that can be read, and may be in force, is not replaced by one that cannot."""
+    story.rented()
+    armed_again(story)
+    damage(story, "timers SET seq = 'garbage', state = 'in_force'", 2)
+    damage(story, "timers SET state = 'garbage'", 1)
+    assert not put_right(story, entry(story))
+    assert dict(states(story)) == {1: "garbage", "garbage": "in_force"}
+
+
+def test_a_row_that_cannot_be_put_right_keeps_no_other_from_it(
+    story: Story, caplog: pytest.LogCaptureFixture
+) -> None:
+    story.rented()
+    with sqlite3.connect(story.journal.database.path) as other:
+        for (trigger,) in other.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'trigger' AND tbl_name = 'ledger'"
+        ).fetchall():
+            other.execute(f"DROP TRIGGER {trigger}")
+    other.close()
+    damage(story, "ledger SET at = 'noon'")
+    damage(story, "instances SET sent_at = 'noon'")
+    damage(story, "timers SET state = 'garbage'")
+    left = cells.put_right(story.journal.database, dict, story.clock)
+    assert [each.table.name for each in left] == ["instances"]
+    assert "instances.sent_at is 'noon' cannot be put right" in caplog.text
+
+
+def test_what_another_process_has_put_right_meanwhile_is_right(story: Story) -> None:
+    story.rented()
+    damage(story, "instances SET usd_per_hour = '2,0'")
+
+    def entries() -> dict[str, Entry]:
+        assert put_right(story, entry(story)), "the keeper was faster"
+        return {}
+
+    assert cells.put_right(story.journal.database, entries, story.clock) == []

@@ -5,7 +5,7 @@ import logging
 from gpurun.blackbox import BlackBox
 from gpurun.clock import Clock
 from gpurun.store import Journal
-from gpurun.store.cells import damaged, mend
+from gpurun.store.cells import put_right
 
 log = logging.getLogger("gpurun.keeper")
 
@@ -29,10 +29,5 @@ class Mending:
         self._looked_s = now_s
         database = self._journal.database
         database.require_current()  # a newer gpurun's words are no damage
-        if not (found := damaged(database, but_settled=not first)):
-            return
-        entries = self._blackbox.read()
-        for each in found:
-            mended = mend(database, each, entries.get(each.label), self._clock)
-            is_so = "was damaged, and is put right" if mended else "is damaged"
-            log.error("the journal %s: %s", is_so, each)
+        for each in put_right(database, self._blackbox.read, self._clock, but_settled=not first):
+            log.error("the journal is damaged: %s", each)

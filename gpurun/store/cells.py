@@ -5,8 +5,9 @@ instant or state.  What a box costs and until when, the black box has a second c
 become of it follows from the journal's other cells.
 """
 
+import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +29,8 @@ from gpurun.store.tables import (
     TimerRow,
 )
 
+log = logging.getLogger("gpurun.keeper")
+
 Row = Mapping[str, Any]  # as SQLite has it
 
 OF_A_BOX = ("instances", "timers", "guards")
@@ -38,8 +41,10 @@ WORDS: dict[str, Sequence[str]] = {
     "guards.state": GUARD_STATES,
 }
 NO_BOOT = ""  # whose boot clock held a timer is not known: the time of day counts
-INSTANTS = {"fires_at", "ends_at", "boot_id", "fires_boot_s", "ends_boot_s"}  # right together
-READ_BACK = {"ends_at_read", "read_back_at"}  # likewise
+TOGETHER = (  # what is of one moment is put right together
+    {"fires_at", "ends_at", "boot_id", "fires_boot_s", "ends_boot_s"},
+    {"ends_at_read", "read_back_at"},
+)
 NOT_SEEN = (AttemptState.INTENT, AttemptState.SENDING, AttemptState.MADE)
 WITHOUT_ID = (AttemptState.GHOST, AttemptState.EXPIRED, AttemptState.REFUSED)
 
@@ -66,6 +71,26 @@ def damaged(database: Database, *, but_settled: bool = False) -> list[Damage]:
     """Every such row of a box; `but_settled`: without those of boxes that are known to be gone."""
     with database.read() as session:
         return list(_damaged(session.connection(), but_settled))
+
+
+def put_right(
+    database: Database,
+    entries: Callable[[], Mapping[str, Entry]],
+    clock: Clock,
+    *,
+    but_settled: bool = False,
+) -> list[Damage]:
+    """What is still damaged once all was mended that can be; one row does not keep the next."""
+    if not (found := damaged(database, but_settled=but_settled)):
+        return []
+    by_label = entries()
+    for each in found:
+        try:
+            if mend(database, each, by_label.get(each.label), clock):
+                log.error("the journal was damaged, and is put right: %s", each)
+        except Exception as error:  # what it would follow from is damaged as well
+            log.error("%s cannot be put right: %r", each, error)
+    return damaged(database, but_settled=but_settled)
 
 
 def mend(database: Database, damage: Damage, entry: Entry | None, clock: Clock) -> bool:
@@ -119,8 +144,10 @@ def _right(session: Session, damage: Damage, entry: Entry | None) -> dict[str, A
     """By column; empty where one of them is not known."""
     known = {"instances": _attempt, "timers": _timer, "guards": _guard}[damage.table.name]
     bad = set(damage.columns)
+    for group in TOGETHER:
+        bad |= group if bad & group else set()
     values = known(session, damage.row, bad, entry)
-    return values if bad <= set(values) else {}
+    return {name: values[name] for name in bad} if bad <= set(values) else {}
 
 
 def _attempt(session: Session, row: Row, bad: set[str], entry: Entry | None) -> dict[str, Any]:
@@ -147,7 +174,7 @@ def _attempt(session: Session, row: Row, bad: set[str], entry: Entry | None) -> 
         known["first_seen_at"] = None if row["state"] in NOT_SEEN else known["sent_at"]
     if "state" in bad and not bad & {"gone_at", "first_seen_at", "sent_at"}:
         known["state"] = _state(session, row, entry)
-    return {name: value for name, value in known.items() if name in bad}
+    return known
 
 
 def _state(session: Session, row: Row, entry: Entry | None) -> str:
@@ -169,36 +196,36 @@ def _state(session: Session, row: Row, entry: Entry | None) -> str:
 
 def _timer(session: Session, row: Row, bad: set[str], entry: Entry | None) -> dict[str, Any]:
     known: dict[str, Any] = {"acked_at": None, "fired_at": None, "fired_by": None}
-    if "state" in bad:
-        known["state"] = _timer_state(session, row)
-    if bad & INSTANTS and entry is not None and entry.seq == row["seq"]:
+    if "state" in bad and (state := _timer_state(session, row)) is not None:
+        known["state"] = state
+    if entry is not None and entry.seq == row["seq"]:
         known |= {"fires_at": entry.fires_at, "ends_at": entry.ends_at}
         known |= {"boot_id": NO_BOOT, "fires_boot_s": 0.0, "ends_boot_s": 0.0}
-        bad |= INSTANTS
-    return {name: value for name, value in known.items() if name in bad}
+    return known
 
 
-def _timer_state(session: Session, row: Row) -> str:
-    """By the others of its label: one is in force, and an ending one has fired."""
+def _timer_state(session: Session, row: Row) -> str | None:
+    """By the others of its label: one is in force, and an ending one has fired.
+
+    None where it cannot be told which of them came later.
+    """
     if row["kind"] == "ending":
         return TimerState.FIRED
-    others = select(TimerRow.seq, TimerRow.state).where(TimerRow.label == row["label"])
-    standing = [
-        seq
-        for seq, state in session.exec(others)
-        if state in (TimerState.IN_FORCE, TimerState.FIRED)
-    ]
-    if any(seq > row["seq"] for seq in standing):
+    standing = select(TimerRow.seq).where(
+        TimerRow.label == row["label"],
+        col(TimerRow.state).in_([TimerState.IN_FORCE, TimerState.FIRED]),
+    )
+    seqs = session.exec(standing).all()
+    if not all(isinstance(seq, int) for seq in (row["seq"], *seqs)):
+        return None
+    if any(seq > row["seq"] for seq in seqs):
         return TimerState.SUPERSEDED
-    return TimerState.ARMING if standing else TimerState.IN_FORCE
+    return TimerState.ARMING if seqs else TimerState.IN_FORCE
 
 
-def _guard(_session: Session, row: Row, bad: set[str], _entry: Entry | None) -> dict[str, Any]:
+def _guard(_session: Session, _row: Row, _bad: set[str], _entry: Entry | None) -> dict[str, Any]:
     """It is read again."""
-    if bad & READ_BACK:
-        bad |= READ_BACK
-    known = {"state": "unknown", "seq_read": 0, "ends_at_read": None, "read_back_at": None}
-    return {name: value for name, value in known.items() if name in bad}
+    return {"state": "unknown", "seq_read": 0, "ends_at_read": None, "read_back_at": None}
 
 
 def _note(session: Session, damage: Damage, clock: Clock) -> None:
