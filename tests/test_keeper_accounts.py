@@ -1,5 +1,6 @@
 """What the keeper writes of an account, for a `status` that asks nobody."""
 
+import sqlite3
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -12,12 +13,12 @@ from gpurun.clock import Deadline
 from gpurun.errors import ProviderError
 from gpurun.glance.reader import Reader
 from gpurun.keeper.lists import Lists
-from gpurun.model import Need, Order
+from gpurun.model import Instance, Need, Order
 from gpurun.places import Places
 from gpurun.settings import Settings
 from gpurun.store import Journal
 from tests.fakecloud import FakeClock, FakeCloud
-from tests.stories import journal_at
+from tests.stories import Story, journal_at
 
 
 class Wallet(FakeCloud):
@@ -25,6 +26,11 @@ class Wallet(FakeCloud):
 
     credit: Decimal | None = Decimal("41.20")
     asked = 0
+    lists = 0
+
+    def instances(self) -> list[Instance]:
+        self.lists += 1
+        return super().instances()
 
     def credit_usd(self) -> Decimal | None:
         self.asked += 1
@@ -106,3 +112,35 @@ def test_an_orphan_is_written_with_all_that_orphans_shows_of_it(
         "starting",
         "1.89",
     )
+
+
+def by_hand(home: Path, statement: str) -> None:
+    with sqlite3.connect(home / "gpurun.db") as other:
+        other.execute(statement)
+    other.close()
+
+
+def test_a_list_that_cannot_be_written_is_no_list_and_is_asked_for_soon(
+    tmp_path: Path, clock: FakeClock, cloud: Wallet, lists: Lists, journal: Journal
+) -> None:
+    refuse = "BEGIN SELECT RAISE(ABORT, 'database is locked'); END"
+    by_hand(
+        tmp_path, f"CREATE TRIGGER no BEFORE INSERT ON keeper_accounts WHEN NEW.auth_ok {refuse}"
+    )
+    look(lists, clock)
+    [account] = journal.keepers.accounts()
+    assert not account.auth_ok and "database is locked" in account.detail
+    look(lists, clock, 6)
+    assert cloud.lists == 2
+
+
+def test_a_list_stands_though_a_damaged_row_keeps_it_from_being_compared(
+    tmp_path: Path, clock: FakeClock, cloud: Wallet, lists: Lists, journal: Journal
+) -> None:
+    Story(journal, clock, provider="fake").rented()
+    by_hand(tmp_path, "UPDATE instances SET usd_per_hour = '2,0'")
+    look(lists, clock)
+    [account] = journal.keepers.accounts()
+    assert account.auth_ok and lists.has_answered("fake")
+    look(lists, clock, 6)
+    assert cloud.lists == 1

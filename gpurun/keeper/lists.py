@@ -20,7 +20,7 @@ from gpurun.outcome import conclude
 from gpurun.proof import Evidence, Lookup, listing, of_death
 from gpurun.provider import Prepaid, Provisioner, Traits
 from gpurun.settings import Settings
-from gpurun.store import Journal, StoreError
+from gpurun.store import Damaged, Journal, StoreError
 from gpurun.store.periods import PeriodCap
 from gpurun.timers import entry_of, evidence_of
 
@@ -136,14 +136,14 @@ class Lists:
                     self._listed(row, attempt)
             self._absent(cloud, account, began_s, rows, known)
             self._look_into_wallet(cloud, account, known)
-        except StoreError as error:  # the provider has answered all the same
+        except Damaged as error:  # the provider has answered all the same
             log.error("what %s has listed cannot be taken in: %s", name, error)
         except GpurunError as error:
             if isinstance(error, ProviderError) and not isinstance(error, ProviderUnreachable):
                 known.answered = True
             log.error("listing %s failed: %s", name, error)
-            self._journal.keepers.not_listed(name, account, str(error))
             known.due_s = self._clock.boot_s() + AGAIN_AFTER_S
+            self._journal.keepers.not_listed(name, account, str(error))
         except Exception:
             log.exception("listing %s failed", name)
         finally:

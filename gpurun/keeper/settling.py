@@ -73,6 +73,8 @@ class Settling:
             for name in due.keys() - self._asking:
                 self._asking.add(name)
                 self._pool.submit(self._ask, name, due[name])
+        except GpurunError as error:
+            log.error("what is not settled cannot be told: %s", error)
         except Exception:  # the keeper lives; it looks again
             log.exception("looking for what is not settled failed")
         finally:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gpurun.clock import Clock
 from gpurun.store.attempts import Attempts
-from gpurun.store.database import Database, Newer, StoreError
+from gpurun.store.database import Damaged, Database, Newer, StoreError
 from gpurun.store.endings import Endings
 from gpurun.store.keepers import Keepers
 from gpurun.store.keeping import Keeping
@@ -22,7 +22,7 @@ from gpurun.store.runs import Fenced, Runs
 from gpurun.store.timers import Timers
 from gpurun.store.told import Tellings
 
-__all__ = ["Database", "Fenced", "Journal", "Newer", "OverCap", "StoreError"]
+__all__ = ["Damaged", "Database", "Fenced", "Journal", "Newer", "OverCap", "StoreError"]
 
 
 class Journal:

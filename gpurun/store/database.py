@@ -29,6 +29,10 @@ class StoreError(GpurunError):
     exit_code = 2
 
 
+class Damaged(StoreError):
+    """A cell holds nothing of its kind; the other rows can be read."""
+
+
 class Newer(StoreError):
     """The database was written by a newer gpurun."""
 
@@ -129,10 +133,10 @@ def _explained(path: Path) -> Iterator[None]:
     try:
         yield
     except BadCell as error:
-        raise StoreError(
-            f"the journal {path} is damaged: {error}. The keeper puts right what it can "
-            "(`gpurun keeper start`), `gpurun doctor` names what is damaged of a box; `gpurun "
-            "status` and `gpurun kill` still work, and armed timers go on."
+        raise Damaged(
+            f"the journal {path} is damaged: {error}. Within half a minute the keeper puts right "
+            "what it can (`gpurun keeper start`), `gpurun doctor` names what is damaged of a box; "
+            "`gpurun status` and `gpurun kill` still work, and armed timers go on."
         ) from error
     except (DBAPIError, sqlite3.Error, OSError) as error:
         cause = getattr(error, "orig", None) or error
