@@ -195,13 +195,7 @@ class Home:
 
     def box_processes(self) -> list[int]:
         """Every process that runs in a box of this home: it bears the home in its environment."""
-        mark = f"{self.places.boxes}/".encode()
-        found = []
-        for environ in Path("/proc").glob("[0-9]*/environ"):
-            with suppress(OSError):
-                if mark in environ.read_bytes():
-                    found.append(int(environ.parent.name))
-        return found
+        return _bearing(f"{self.places.boxes}/")
 
     def logs(self) -> str:
         texts = []
@@ -239,6 +233,7 @@ class Home:
         """End what this home started: keeper, drivers, boxes, fuses; by pid."""
         with suppress(AssertionError):
             self.kill_keeper_and_drivers()
+        self.until(self._none_is_left, 10)
         cloud = Local(self.places.root, Decimal(0), SystemClock())
         if self.places.boxes.exists():
             for box in cloud.instances():
@@ -249,12 +244,28 @@ class Home:
                 if b"fuse.sh" in Path(f"/proc/{pid}/cmdline").read_bytes():
                     os.kill(pid, signal.SIGKILL)
 
+    def _none_is_left(self) -> bool:
+        """A driver that waits for the lock of the one just killed would start the keeper again."""
+        left = _bearing(f"GPURUN_HOME={self.places.root}\0")
+        _send(signal.SIGKILL, left)
+        return not left
+
     def _run_ids(self) -> list[str]:
         journal = self.journal()
         try:
             return [run.id for run in journal.runs.unfinished()]
         finally:
             journal.close()
+
+
+def _bearing(mark: str) -> list[int]:
+    """The processes with these words in their environment."""
+    found = []
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            if mark.encode() in environ.read_bytes():
+                found.append(int(environ.parent.name))
+    return found
 
 
 def _send(number: signal.Signals, pids: Sequence[int]) -> None:
