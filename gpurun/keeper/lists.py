@@ -183,7 +183,10 @@ class Lists:
             self._follow_money(row.label, self._journal.prices.moved, traffic)
             self._traffic[row.label] = traffic
         if attempt.state is AttemptState.GHOST or attempt.state in SETTLED:
-            log.error("%s is listed though it is %s: ending it", row.label, attempt.state)
+            why = f"listed though it is {attempt.state}"
+            log.error("%s is %s: ending it", row.label, why)
+            # Its run may go on with another box, whose driver ends this one no sooner than at E.
+            self._journal.endings.end_attempt(row.label, Ending.FAILED, f"{row.label}: {why}")
             self._journal.attempts.reappeared(row.label)
             self._journal.attempts.made(row.label, row.id, "list")
 
