@@ -26,7 +26,7 @@ from gpurun.model import Attempt, AttemptState, Ending
 from gpurun.places import Places
 from gpurun.settings import Settings
 from gpurun.signals import Told, listen, stop_listening
-from gpurun.store import Fenced, Journal
+from gpurun.store import Damaged, Fenced, Journal
 
 BUG = 1
 
@@ -71,6 +71,9 @@ class Driver:
             if self._fresh().run.ending is None:
                 return  # another driver has it: touch nothing
             self._say("the run is ending")
+        except Damaged as error:  # the keeper puts it right, and starts a driver again
+            self._say(str(error))
+            return
         except GpurunError as error:
             self._fail(str(error), self._code(error))
         except Exception as error:  # a bug of ours must not leave a box behind
@@ -87,7 +90,7 @@ class Driver:
             try:
                 self._drive()
                 return
-            except Fenced:
+            except (Fenced, Damaged):
                 raise
             except GpurunError as error:
                 if not self._keep(error):
