@@ -7,6 +7,7 @@ a second copy of is put right; what it has not is named, and nothing is bought.
 
 import signal
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -18,7 +19,7 @@ import pytest
 from gpurun import engine, glance, settings, trust
 from gpurun.clock import SystemClock
 from gpurun.engine.killing import kill
-from gpurun.keeper.mending import LOOK_EVERY_S
+from gpurun.keeper.mending import LOOK_EVERY_S, Mending
 from gpurun.locks import hold
 from gpurun.model import Attempt, AttemptState, Ending, RunState, Timer
 from gpurun.places import Places
@@ -27,7 +28,7 @@ from gpurun.store import StoreError
 from gpurun.store.cells import damaged
 from tests.accounts import Accounts, accounts_of
 from tests.fakecloud import FakeClock
-from tests.homes import Home
+from tests.homes import BUILD, Home
 from tests.stories import Story, journal_at
 from tests.test_keeper import World
 from tests.test_store import LABEL
@@ -144,6 +145,36 @@ def test_what_is_known_nowhere_else_is_named_and_keeps_from_buying(
         trust.may_buy(world.places, world.clock)
 
 
+def test_many_damaged_rows_keep_no_box_waiting(world: World) -> None:
+    """Of those that cannot be put right either; each tick is to be over within a second."""
+    for number in range(2, 102):
+        world.rent_more(number, minutes=60)
+    with sqlite3.connect(world.places.database) as other:
+        other.execute("UPDATE instances SET usd_per_hour = '2,0', ceiling_at = 'x'")
+        other.execute("UPDATE timers SET state = 'garbage' WHERE label != ?", [LABEL])
+    other.close()
+    world.places.blackbox.unlink()
+    mending = Mending(world.journal, world.blackbox, world.clock)
+    began_s = time.process_time()
+    mending.step()
+    assert len(damaged(world.journal.database)) == 102
+    assert time.process_time() - began_s < 1
+
+
+@pytest.mark.slow
+def test_a_driver_that_meets_a_damaged_row_ends_no_box_for_it(home: Home) -> None:
+    """The keeper puts it right, and another driver goes on."""
+    run = home.up(home.recipe(build=f"until [ -e go ]; do sleep 0.1; done; {BUILD}"))
+    home.until_phase(run, "data")
+    [attempt] = home.journal().attempts.of_run(run)
+    damage(home.places, "guards SET state = 'armed', ends_at_read = 1e300", attempt.label)
+    assert home.run("ssh", run, "--", "touch", "go").returncode == 0
+    home.until_finished(run)
+    assert home.document(run)["state"] == "done", home.logs()
+    steps = (home.places.run_dir(run) / "steps.log").read_text()
+    assert "1e+300 is no instant" in steps
+
+
 @pytest.mark.parametrize("seq", [2, LARGEST])
 def test_a_box_that_names_a_seq_of_its_own_is_ended_in_its_time(world: World, seq: int) -> None:
     timer = world.journal.timers.of(LABEL)
@@ -232,7 +263,9 @@ def test_doctor_and_orphans_say_what_is_damaged_and_up_puts_it_right(accounts: A
     damage(accounts.home.places, CELLS[0], story.label)
     found = {each.what: each for each in engine.doctor(settings.load())}["journal"]
     assert not found.ok
-    assert found.says.startswith(f"{story.label}: instances.usd_per_hour is '2,0'. `gpurun keeper")
+    assert found.says.startswith(
+        f"{story.label}: instances.usd_per_hour is '2,0'. A running keeper"
+    )
     survey = engine.orphans(settings.load(), SystemClock())
     assert survey.orphans == (), "by timers.log it is a run's"
     assert ["is damaged: '2,0'" in each.why for each in survey.troubles] == [True]

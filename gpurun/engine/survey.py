@@ -75,7 +75,7 @@ def _journal(places: Places, clock: Clock) -> Finding:
 
 def _damage(journal: Journal) -> str:
     bad = "; ".join(map(str, damaged(journal.database)))
-    return f"{bad}. `gpurun keeper start` puts right what it can" if bad else ""
+    return f"{bad}. A running keeper puts right what it can" if bad else ""
 
 
 def _keeper(places: Places) -> Finding:

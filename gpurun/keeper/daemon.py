@@ -79,7 +79,7 @@ class Keeper:
         self._ahead = AheadOfJournal(cloud_of, clock, journal, blackbox, settings)
         laggards = Laggards(self._obligations.words_of, journal, clock)
         self._charges = Charges(journal, blackbox, laggards)
-        self._mending = Mending(journal, blackbox, clock)
+        self.mending = Mending(journal, blackbox, clock)
         self._watches = Watches(places, settings, clock, journal, blackbox, cloud_of, self._drivers)
         self._kills = Kills(journal, blackbox)
         self._hostkeys = HostKeys(places, clock, journal)
@@ -95,7 +95,7 @@ class Keeper:
         try:
             if self._nothing_new():
                 return
-            alone(self._mending.step)
+            alone(self.mending.step)
             self._facts.note(self._kills.step)
             charges = self._charges.read()
             look_at_runs = self._is_time_for_runs()

@@ -22,7 +22,6 @@ from gpurun.keeper import handed
 from gpurun.keeper.alone import alone
 from gpurun.keeper.clouds import Clouds
 from gpurun.keeper.daemon import Keeper
-from gpurun.keeper.mending import Mending
 from gpurun.keeper.merge import merge_blackbox
 from gpurun.places import Places
 from gpurun.store import Journal, StoreError
@@ -59,9 +58,9 @@ def keep(places: Places) -> None:
         log.error("this state directory was made on another machine: nothing is ended by itself")
         return
     blackbox = BlackBox(places.blackbox, owner_id, machine)
-    alone(Mending(journal, blackbox, clock).step)
-    alone(partial(_merge, journal, blackbox))
     keeper = Keeper(places, settings, clock, journal, blackbox, clouds)
+    alone(keeper.mending.step)
+    alone(partial(_merge, journal, blackbox))
     scheduler = BlockingScheduler(executors={"default": ThreadPoolExecutor(1)})
     stopped = Event()
 

@@ -41,12 +41,15 @@ WORDS: dict[str, Sequence[str]] = {
     "guards.state": GUARD_STATES,
 }
 NO_BOOT = ""  # whose boot clock held a timer is not known: the time of day counts
-TOGETHER = (  # what is of one moment is put right together
-    {"fires_at", "ends_at", "boot_id", "fires_boot_s", "ends_boot_s"},
-    {"ends_at_read", "read_back_at"},
+BOOT = {"boot_id", "fires_boot_s", "ends_boot_s"}
+READ_BACK = {"ends_at_read", "read_back_at"}
+TOGETHER = (  # one of these damaged, all of those are written anew
+    ({"fires_at", "ends_at"}, {"fires_at", "ends_at"} | BOOT),
+    (BOOT, BOOT),
+    (READ_BACK, READ_BACK),
 )
-NOT_SEEN = (AttemptState.INTENT, AttemptState.SENDING, AttemptState.MADE)
 WITHOUT_ID = (AttemptState.GHOST, AttemptState.EXPIRED, AttemptState.REFUSED)
+BACK = ("recovered", "reappeared")  # events after which such an attempt may bill again
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,33 +83,24 @@ def put_right(
     *,
     but_settled: bool = False,
 ) -> list[Damage]:
-    """What is still damaged once all was mended that can be; one row does not keep the next."""
-    if not (found := damaged(database, but_settled=but_settled)):
+    """What is still damaged once all was mended that can be, by the black box's entry of its label.
+
+    One row that cannot be keeps no other from it.
+    """
+    if not damaged(database, but_settled=but_settled):
         return []
     by_label = entries()
-    for each in found:
-        try:
-            if mend(database, each, by_label.get(each.label), clock):
-                log.error("the journal was damaged, and is put right: %s", each)
-        except Exception as error:  # what it would follow from is damaged as well
-            log.error("%s cannot be put right: %r", each, error)
-    return damaged(database, but_settled=but_settled)
-
-
-def mend(database: Database, damage: Damage, entry: Entry | None, clock: Clock) -> bool:
-    """Put a row right, its numbers by the black box's entry of its label.
-
-    False where that does not suffice, or where somebody has changed the row since.
-    """
+    mended: list[Damage] = []
+    left: list[Damage] = []
     with database.write() as session:
-        now = [each for each in _damaged(session.connection()) if each == damage]
-        values = _right(session, damage, entry) if now else {}
-        if values:
-            table = damage.table
-            this = [key == damage.row[key.name] for key in table.primary_key.columns]
-            session.connection().execute(table.update().where(*this).values(values))
-            _note(session, damage, clock)
-        return bool(values)
+        for each in list(_damaged(session.connection(), but_settled)):
+            values = _right(session, each, by_label.get(each.label))
+            (mended if values else left).append(each)
+            if values:
+                _write(session, each, values, clock)
+    for each in mended:
+        log.error("the journal was damaged, and is put right: %s", each)
+    return left
 
 
 def _damaged(connection: Connection, but_settled: bool = False) -> Iterator[Damage]:
@@ -144,9 +138,12 @@ def _right(session: Session, damage: Damage, entry: Entry | None) -> dict[str, A
     """By column; empty where one of them is not known."""
     known = {"instances": _attempt, "timers": _timer, "guards": _guard}[damage.table.name]
     bad = set(damage.columns)
-    for group in TOGETHER:
-        bad |= group if bad & group else set()
-    values = known(session, damage.row, bad, entry)
+    for some, whole in TOGETHER:
+        bad |= whole if bad & some else set()
+    try:
+        values = known(session, damage.row, bad, entry)
+    except BadCell:  # what it would follow from is damaged as well
+        return {}
     return {name: values[name] for name in bad} if bad <= set(values) else {}
 
 
@@ -163,7 +160,8 @@ def _attempt(session: Session, row: Row, bad: set[str], entry: Entry | None) -> 
         known |= {"usd_per_hour": entry.usd_per_hour, "ceiling_at": entry.ceiling_at}
     if "ending" in bad:
         kinds = select(TimerRow.kind).where(TimerRow.label == row["label"])
-        known["ending"] = Ending.FAILED if "ending" in session.exec(kinds) else None
+        ends = row["state"] == AttemptState.DELETING or "ending" in session.exec(kinds).all()
+        known["ending"] = Ending.FAILED if ends else None
     if bad & {"sent_at", "first_seen_at"}:
         reserved = select(LedgerRow.at).where(
             LedgerRow.run_id == row["run_id"],
@@ -171,8 +169,9 @@ def _attempt(session: Session, row: Row, bad: set[str], entry: Entry | None) -> 
             LedgerRow.kind == "reserve",
         )
         known["sent_at"] = session.exec(reserved.order_by(col(LedgerRow.id))).first()
-        known["first_seen_at"] = None if row["state"] in NOT_SEEN else known["sent_at"]
-    if "state" in bad and not bad & {"gone_at", "first_seen_at", "sent_at"}:
+        was_seen = row["state"] in (AttemptState.SEEN, AttemptState.GONE)
+        known["first_seen_at"] = known["sent_at"] if was_seen else None
+    if "state" in bad and not bad & {"ending", "gone_at", "first_seen_at", "sent_at"}:
         known["state"] = _state(session, row, entry)
     return known
 
@@ -186,9 +185,10 @@ def _state(session: Session, row: Row, entry: Entry | None) -> str:
     last = select(EventRow.what).where(
         EventRow.run_id == row["run_id"],
         EventRow.label == row["label"],
-        col(EventRow.what).in_(WITHOUT_ID),
+        col(EventRow.what).in_([*WITHOUT_ID, *BACK]),
     )
-    if (what := session.exec(last.order_by(col(EventRow.id).desc())).first()) is not None:
+    what = session.exec(last.order_by(col(EventRow.id).desc())).first()
+    if what in WITHOUT_ID:
         return what
     unsent = row["sent_at"] is None and (entry is None or entry.state == AttemptState.INTENT)
     return AttemptState.INTENT if unsent else AttemptState.UNCLEAR
@@ -196,39 +196,47 @@ def _state(session: Session, row: Row, entry: Entry | None) -> str:
 
 def _timer(session: Session, row: Row, bad: set[str], entry: Entry | None) -> dict[str, Any]:
     known: dict[str, Any] = {"acked_at": None, "fired_at": None, "fired_by": None}
-    if "state" in bad and (state := _timer_state(session, row)) is not None:
-        known["state"] = state
+    known |= {"boot_id": NO_BOOT, "fires_boot_s": 0.0, "ends_boot_s": 0.0}
     if entry is not None and entry.seq == row["seq"]:
         known |= {"fires_at": entry.fires_at, "ends_at": entry.ends_at}
-        known |= {"boot_id": NO_BOOT, "fires_boot_s": 0.0, "ends_boot_s": 0.0}
+    if "state" in bad and (state := _timer_state(session, row)) is not None:
+        known["state"] = state
     return known
 
 
 def _timer_state(session: Session, row: Row) -> str | None:
     """By the others of its label: one is in force, and an ending one has fired.
 
-    None where it cannot be told which of them came later.
+    None where one of them cannot be read: which one is in force is not guessed.
     """
     if row["kind"] == "ending":
         return TimerState.FIRED
-    standing = select(TimerRow.seq).where(
-        TimerRow.label == row["label"],
-        col(TimerRow.state).in_([TimerState.IN_FORCE, TimerState.FIRED]),
+    query = select(TimerRow.seq, TimerRow.state).where(
+        TimerRow.label == row["label"], TimerRow.seq != row["seq"]
     )
-    seqs = session.exec(standing).all()
-    if not all(isinstance(seq, int) for seq in (row["seq"], *seqs)):
+    others = session.exec(query).all()
+    seqs = [row["seq"], *(seq for seq, _ in others)]
+    if not all(isinstance(seq, int) for seq in seqs):
         return None
-    if any(seq > row["seq"] for seq in seqs):
+    if not all(state in list(TimerState) for _, state in others):
+        return None
+    standing = [seq for seq, state in others if state in (TimerState.IN_FORCE, TimerState.FIRED)]
+    if any(seq > row["seq"] for seq in standing):
         return TimerState.SUPERSEDED
-    return TimerState.ARMING if seqs else TimerState.IN_FORCE
+    return TimerState.ARMING if standing else TimerState.IN_FORCE
 
 
-def _guard(_session: Session, _row: Row, _bad: set[str], _entry: Entry | None) -> dict[str, Any]:
-    """It is read again."""
-    return {"state": "unknown", "seq_read": 0, "ends_at_read": None, "read_back_at": None}
+def _guard(session: Session, row: Row, _bad: set[str], _entry: Entry | None) -> dict[str, Any]:
+    """It is read again; one that is left over from a box that is gone is disarmed again."""
+    box = select(InstanceRow.state).where(InstanceRow.label == row["label"])
+    state = "disarm_due" if session.exec(box).first() == AttemptState.GONE else "unknown"
+    return {"state": state, "seq_read": 0, "ends_at_read": None, "read_back_at": None}
 
 
-def _note(session: Session, damage: Damage, clock: Clock) -> None:
+def _write(session: Session, damage: Damage, values: dict[str, Any], clock: Clock) -> None:
+    """With a note for the report of its run."""
+    this = [key == damage.row[key.name] for key in damage.table.primary_key.columns]
+    session.connection().execute(damage.table.update().where(*this).values(values))
     run_id = select(InstanceRow.run_id).where(InstanceRow.label == damage.label)
     session.add(
         EventRow(
