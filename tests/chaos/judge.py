@@ -138,7 +138,7 @@ def _judge_side(verdict: Verdict, schedule: Schedule, side: Side) -> None:
     passed = passings(side.machine)
     for life in side.lives:
         _lived_too_long(verdict, schedule, side, life)
-        if not _was_refused(life, passed):
+        if not _was_refused(life, passed) and not _is_half_made(schedule, life, passed):
             _died_too_soon(verdict, schedule, side, life)
         _told_too_late(verdict, schedule, side, life)
         _said_to_be_gone(verdict, life, passed)
@@ -215,6 +215,18 @@ def _fuse_due_s(machine: Machine, label: str, timers: list[Timer]) -> float:
 def _was_refused(life: Life, passed: list[Passing]) -> bool:
     """By its provider, who began to make it, could not, and took it back before it said so."""
     return any(one.point == "Cloud.create refused" and one.label == life.label for one in passed)
+
+
+def _is_half_made(schedule: Schedule, life: Life, passed: list[Passing]) -> bool:
+    """On this machine a driver makes its box itself: killed meanwhile, it leaves one that never
+    starts, and whose run fails as it should.
+    """
+    points = {one.point for one in passed if one.label == life.label}
+    return (
+        schedule.provider == "local"
+        and "before Cloud.create" in points
+        and "Cloud.create" not in points
+    )
 
 
 def _died_too_soon(verdict: Verdict, schedule: Schedule, side: Side, life: Life) -> None:
