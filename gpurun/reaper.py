@@ -4,16 +4,19 @@ No sleep, no clock of its own, and no writable journal: whoever calls decides wh
 due and where the evidence is kept (protocol I8).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
-from gpurun.atonce import ask_each
+from gpurun.atonce import Heard, ask_each
 from gpurun.clock import Clock
 from gpurun.errors import ProviderError
 from gpurun.identity import age, twins_among
 from gpurun.model import Instance, InstanceState
 from gpurun.proof import Evidence, Lookup, Verdict, listing, of_death
 from gpurun.provider import EndsMany, Provisioner
+
+Answer = TypeVar("Answer")
 
 LOOK_S = 1.0  # before a DELETE, whether the id is still ours: no longer than this
 
@@ -38,12 +41,15 @@ def pursue(evidence: Evidence, cloud: Provisioner, clock: Clock) -> tuple[Eviden
 
 
 def ask(evidence: Evidence, cloud: Provisioner, clock: Clock) -> Evidence:
-    """Ask for the end, unless that is acknowledged or the id is not its own."""
+    """Ask for the end, unless that is acknowledged or the id is not its own (K4)."""
     if evidence.acked_s is not None or evidence.instance_id is None:
         return evidence
     _require(evidence, cloud, cloud.account())
-    row = _row_at_once(evidence.instance_id, cloud, clock)
+    heard = _at_once(lambda: cloud.instance(str(evidence.instance_id)), cloud, clock)
+    row = heard.answer
     if row is not None and not evidence.is_of(row):
+        return evidence
+    if heard.trouble is not None and _is_anothers(evidence, cloud, clock):
         return evidence
     cloud.destroy(evidence.instance_id)
     seen = evidence.seen or (row is not None and row.state is not InstanceState.GONE)
@@ -93,13 +99,19 @@ def _require(evidence: Evidence, cloud: Provisioner, account: str) -> None:
         )
 
 
-def _row_at_once(instance_id: str, cloud: Provisioner, clock: Clock) -> Instance | None:
-    """Whether its id is still its own; what cannot be known at once keeps no box alive."""
+def _is_anothers(evidence: Evidence, cloud: Provisioner, clock: Clock) -> bool:
+    """Whether a list says so: the id was given to another box."""
+    rows = _at_once(cloud.instances, cloud, clock).answer or []
+    return any(row.id == evidence.instance_id and not evidence.is_of(row) for row in rows)
+
+
+def _at_once(question: Callable[[], Answer], cloud: Provisioner, clock: Clock) -> Heard[Answer]:
+    """What cannot be known at once keeps no box alive, nor a row that an adapter cannot read."""
     try:
-        [heard] = ask_each([cloud.name], lambda _name: cloud.instance(instance_id), clock, LOOK_S)
-    except Exception:  # a row that an adapter cannot read: nor may that keep a box alive
-        return None
-    return heard.answer
+        [heard] = ask_each([cloud.name], lambda _name: question(), clock, LOOK_S)
+    except Exception as error:
+        return Heard(cloud.name, trouble=ProviderError(f"{cloud.name}: {error!r}"))
+    return heard
 
 
 def _compare(
