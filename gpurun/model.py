@@ -4,10 +4,12 @@ Units are part of the name: usd_per_hour, disk_gb (10**9 bytes), *_s (seconds).
 Money is Decimal US dollars.  Every datetime is timezone-aware UTC.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
+from typing import Literal, get_args
 
 
 class InstanceState(StrEnum):
@@ -235,3 +237,12 @@ class TimerState(StrEnum):
     IN_FORCE = "in_force"
     SUPERSEDED = "superseded"
     FIRED = "fired"
+
+
+GuardState = Literal["none", "arming", "armed", "unknown", "refused", "disarm_due", "disarmed"]
+WORDS: dict[str, Sequence[str]] = {  # that cells of the journal may hold
+    "instances.state": list(AttemptState),
+    "instances.ending": list(Ending),
+    "timers.state": list(TimerState),
+    "guards.state": get_args(GuardState),
+}

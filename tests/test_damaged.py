@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from gpurun import engine, glance, settings, trust
+from gpurun import engine, glance, settings, show, trust
 from gpurun.clock import SystemClock
 from gpurun.engine.killing import kill
 from gpurun.keeper.mending import LOOK_EVERY_S, Mending
@@ -247,13 +247,17 @@ def test_what_only_the_journal_knows_is_killed_though_its_timer_cannot_be_read(
     assert accounts.alive(accounts.vast) == set()
 
 
-@pytest.mark.parametrize("cell", [*CELLS, "timers SET seq = 'garbage'"])
+@pytest.mark.parametrize("cell", sorted({*CELLS, *MENDED}))
 def test_status_shows_a_damaged_row(tmp_path: Path, cell: str) -> None:
     clock = FakeClock()
-    Story(journal_at(tmp_path, clock), clock).rented().watched().journal.close()
+    story = Story(journal_at(tmp_path, clock), clock).rented().watched()
     damage(Places(tmp_path), cell)
-    [run] = glance.status(tmp_path, clock.now())["runs"]
+    document = glance.status(tmp_path, clock.now())
+    [run], said = document["runs"], show.status_text(document, show.Look())
     assert (run["id"], run["state"]) == ("run00001", RunState.ACTIVE)
+    found = ", ".join(str(each).partition(": ")[2] for each in damaged(story.journal.database))
+    assert sorted((run["damage"] or "").split(", ")) == sorted(found.split(", "))
+    assert (f"damaged in the journal: {run['damage']}" in said) is bool(found)
 
 
 def test_doctor_and_orphans_say_what_is_damaged_and_up_puts_it_right(accounts: Accounts) -> None:

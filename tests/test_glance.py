@@ -54,6 +54,7 @@ RUN_KEYS = [
     "links",
     "git",
     "receipt",
+    "damage",
     "error",
 ]
 

@@ -223,12 +223,20 @@ def test_a_fuse_alone_says_what_brings_the_keeper_back(
     )
 
 
-def test_where_nothing_bills_nothing_is_warned_of(tmp_path: Path, clock: FakeClock) -> None:
+def test_where_nothing_bills_a_guard_that_is_alone_is_warned_of_and_no_bill(
+    tmp_path: Path, clock: FakeClock
+) -> None:
     story = Story(journal_at(tmp_path, clock), clock, provider="ssh:me@h:22")
     story.usd_per_hour = Decimal(0)
     story.rented().watched()
+    assert "guards its box" not in text(tmp_path, clock), "until it is accepted"
+    story.journal.runs.begin_phase(story.run_id, story.label, "setup", "", story.epoch)
     said = text(tmp_path, clock)
+    assert "run00001: only the keeper guards its box; if it fails, nothing ends what" in said
     assert "alone" not in said and "dies now" not in said
+    ends_at = clock.now() + timedelta(minutes=11)
+    story.journal.timers.guard(story.label, "fuse", "armed", seq=1, ends_at=ends_at)
+    assert "guards its box" not in text(tmp_path, clock)
     story.gone()
     assert shown(tmp_path, clock)["if_lost"] is None
     story.journal.close()

@@ -70,5 +70,6 @@ def document(entry: Entry, why: str, now: datetime) -> dict[str, Any]:
         "links": {"wandb": None},
         "git": {"commit": None, "dirty": None},
         "receipt": None,
+        "damage": None,
         "error": why,
     }

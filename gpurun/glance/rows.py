@@ -91,7 +91,7 @@ def keeper_of(reader: Reader) -> Keeper:
         wallets={
             (row["provider"], row["account_id"]): Wallet(usd, instant(row.get("credit_at")))
             for row in accounts
-            if (usd := _dollars(row.get("credit_usd"))) is not None
+            if (usd := amount(row.get("credit_usd"))) is not None
         },
     )
 
@@ -109,11 +109,13 @@ def instant(seconds: float | None) -> datetime | None:
         return None
 
 
-def _dollars(text: object) -> Decimal | None:
+def amount(text: object) -> Decimal | None:
+    """None also of what is no amount, in a damaged row."""
     try:
-        return None if text is None else Decimal(str(text))
+        found = None if text is None else Decimal(str(text))
     except InvalidOperation:
         return None
+    return found if found is None or found.is_finite() else None
 
 
 def iso(moment: datetime | None) -> str | None:

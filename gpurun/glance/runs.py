@@ -7,6 +7,7 @@ from typing import Any
 
 from gpurun.budget import CENT
 from gpurun.glance import money
+from gpurun.glance.damage import damage_of
 from gpurun.glance.forecast import forecast, projected
 from gpurun.glance.guards import (
     Guard,
@@ -87,6 +88,7 @@ def document(parts: Parts, keeper: Keeper, now: datetime) -> Document:
         "links": {"wandb": parsed(run.get("progress_json"), {}).get("wandb")},
         "git": _git(run),
         "receipt": _receipt(parts),
+        "damage": damage_of(parts),
         "error": run.get("error") or None,
     }
 

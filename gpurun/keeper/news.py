@@ -10,14 +10,13 @@ from gpurun.glance.money import cents
 from gpurun.glance.rows import iso
 from gpurun.keeper.telling import Louder
 from gpurun.marks import MARKS, passed
+from gpurun.show.risk import alive, lacks_guards
 from gpurun.show.text import duration, local_time, printable
 
 Document = dict[str, Any]
 
 OVER = ("done", "failed", "killed", "deadline")
-NOT_YET_ARMED = ("rent", "boot", "accept")  # until then the keeper alone guards a box
 STUCK = ("hang", "idle", "watchdog", "nccl-timeout")  # how the causes of such a verdict begin
-FEWEST_GUARDS = 2
 LONGEST = 400
 MOST_MARKS = 8
 
@@ -56,22 +55,6 @@ def highest(last: int, on: Collection[str], told: Collection[str], again: str) -
         if int(mark[:-1]) <= last and mark in on:
             return mark
     return ""
-
-
-def alive(run: Document) -> list[str]:
-    """The guards of its box that are known to hold a timer."""
-    return [guard["name"] for guard in run["guards"] if guard["state"] in ("armed", "lagging")]
-
-
-def lacks_guards(run: Document) -> bool:
-    """Whether fewer than two guards hold a box that ought to have them by now."""
-    return (
-        run["state"] == "active"
-        and run["timer"] is not None
-        and run["timer"]["kind"] != "ending"
-        and run["phase"] not in NOT_YET_ARMED
-        and len(alive(run)) < FEWEST_GUARDS
-    )
 
 
 def _holds(

@@ -13,11 +13,12 @@ from gpurun import glance, places
 from gpurun import settings as configuration
 from gpurun.clock import Clock
 from gpurun.keeper import caps, telling
-from gpurun.keeper.news import FEWEST_GUARDS, NOT_YET_ARMED, Document, News, news_of
+from gpurun.keeper.news import Document, News, news_of
 from gpurun.keeper.post import Letter, Post
 from gpurun.marks import MARKS
 from gpurun.places import Places
 from gpurun.settings import Settings
+from gpurun.show.risk import FEWEST_GUARDS, NOT_YET_ARMED
 from gpurun.store import Journal
 from gpurun.store.notices import Glimpse
 from gpurun.store.told import Told

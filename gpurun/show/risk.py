@@ -6,14 +6,17 @@ from typing import Any
 
 from gpurun.show.text import duration, local_time, money
 
+LIVE = ("active", "still_billing")
 HERE = "local"  # the box is on this machine: off together, and its files stay
 STAYS = "ssh"  # the user's own host: its files stay there
+NOT_YET_ARMED = ("rent", "boot", "accept")  # until then the keeper alone guards a box
+FEWEST_GUARDS = 2
 
 
 def if_off(run: dict[str, Any]) -> str | None:
     """One sentence; None where there is nothing to lose."""
     kind = (run["provider"] or "").partition(":")[0]
-    if run["timer"] is None or kind == HERE or run["state"] not in ("active", "still_billing"):
+    if run["timer"] is None or kind == HERE or run["state"] not in LIVE:
         return None
     at = local_time(run["timer"]["ends_at"])
     if run["collect_to"]:
@@ -44,12 +47,48 @@ def if_dies(run: dict[str, Any]) -> str | None:
     )
 
 
+def only_guard(run: dict[str, Any]) -> str:
+    """Of a box that only one guard can end: which, and what if that is this machine's."""
+    if run["state"] not in LIVE:
+        return ""
+    if not bills(run):
+        held = alive(run) if lacks_guards(run) else []
+        goes_on = "if it fails, nothing ends what runs there"
+        return (
+            f"{run['id']}: only {called(held[0], run)} guards its box; {goes_on}." if held else ""
+        )
+    able = money_guards(run)
+    if len(able) != 1:
+        return ""
+    said = f"{run['id']}: one guard alone can end its bill now, {called(able[0], run)}"
+    if able != ["keeper"]:
+        return f"{said}. Run `gpurun keeper start`."
+    dies = if_dies(run)
+    return f"{said}; {dies}." if dies else f"{said}."
+
+
+def alive(run: dict[str, Any]) -> list[str]:
+    """The guards of its box that are known to hold a timer."""
+    return [guard["name"] for guard in run["guards"] if guard["state"] in ("armed", "lagging")]
+
+
+def lacks_guards(run: dict[str, Any]) -> bool:
+    """Whether fewer than two guards hold a box that ought to have them by now."""
+    return (
+        run["state"] == "active"
+        and run["timer"] is not None
+        and run["timer"]["kind"] != "ending"
+        and run["phase"] not in NOT_YET_ARMED
+        and len(alive(run)) < FEWEST_GUARDS
+    )
+
+
 def money_guards(run: dict[str, Any]) -> list[str]:
     """Those that can end the bill and are known to be alive."""
     return [
         guard["name"]
         for guard in run["guards"]
-        if guard["ends_bill"] and guard["state"] in ("armed", "lagging")
+        if guard["ends_bill"] and guard["name"] in alive(run)
     ]
 
 

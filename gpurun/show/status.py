@@ -6,7 +6,7 @@ from typing import Any
 
 from gpurun.marks import passed
 from gpurun.show.orphans import orphans_lines
-from gpurun.show.risk import bills, called, if_dies, if_off, money_guards
+from gpurun.show.risk import LIVE, bills, called, if_dies, if_off, money_guards, only_guard
 from gpurun.show.text import NONE, Look, cut, duration, local_time, money, table
 
 HEAD = (
@@ -16,7 +16,6 @@ HEAD = (
 RIGHT = (6, 7, 8, 9)
 SPARE = (2, 3, 11, 6, 7, 1, 12)  # first to go when the page is narrow
 COLOURS = {"still_billing": "red", "failed": "yellow", "deadline": "yellow", "active": "green"}
-LIVE = ("active", "still_billing")
 SPARE_TIME = 1.1  # a forecast is never exact
 
 
@@ -171,6 +170,11 @@ def _warnings(run: dict[str, Any], look: Look) -> list[str]:
             f"{run['id']}: no guard that can end its bill is known to be alive. "
             "Run `gpurun keeper start`."
         )
+    if run["damage"]:
+        lines.append(
+            f"{run['id']}: damaged in the journal: {run['damage']}. Its box ends in its time; "
+            "`gpurun doctor` says what else is."
+        )
     trouble = run["train"] and run["train"]["trouble"]
     if run["state"] in LIVE and trouble:
         lines.append(f"{run['id']}: {trouble}.")
@@ -179,7 +183,7 @@ def _warnings(run: dict[str, Any], look: Look) -> list[str]:
         painted.append(look.paint(f"{run['id']}: {kept_words(run)}.", "yellow"))
     if mark := _mark(run):
         painted.append(look.paint(mark, "yellow"))
-    if alone := _alone(run):
+    if alone := only_guard(run):
         painted.append(look.paint(alone, "yellow"))
     if late := _late(run):
         painted.append(look.paint(late, "yellow"))
@@ -202,18 +206,6 @@ def _cap(cap: dict[str, Any]) -> str:
         f"{money(cap['counted_usd'])} of {money(cap['usd'])} at {local_time(cap['noted_at'])}; "
         f"it counts until {local_time(cap['until'])}."
     )
-
-
-def _alone(run: dict[str, Any]) -> str:
-    """Of a box that only one guard can end: which, and what if that is this machine's."""
-    able = money_guards(run)
-    if len(able) != 1 or not bills(run) or run["state"] not in LIVE:
-        return ""
-    said = f"{run['id']}: one guard alone can end its bill now, {called(able[0], run)}"
-    if able != ["keeper"]:
-        return f"{said}. Run `gpurun keeper start`."
-    dies = if_dies(run)
-    return f"{said}; {dies}." if dies else f"{said}."
 
 
 def _late(run: dict[str, Any]) -> str:

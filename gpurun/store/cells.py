@@ -7,7 +7,7 @@ become of it follows from the journal's other cells.
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,10 +16,9 @@ from sqlmodel import Session, SQLModel, col, select
 
 from gpurun.blackbox import Entry
 from gpurun.clock import Clock
-from gpurun.model import SETTLED, AttemptState, Ending, TimerState
+from gpurun.model import SETTLED, WORDS, AttemptState, Ending, TimerState
 from gpurun.store.database import Database
 from gpurun.store.tables import (
-    GUARD_STATES,
     BadCell,
     EventRow,
     InstanceRow,
@@ -34,12 +33,6 @@ log = logging.getLogger("gpurun.keeper")
 Row = Mapping[str, Any]  # as SQLite has it
 
 OF_A_BOX = ("instances", "timers", "guards")
-WORDS: dict[str, Sequence[str]] = {
-    "instances.state": list(AttemptState),
-    "instances.ending": list(Ending),
-    "timers.state": list(TimerState),
-    "guards.state": GUARD_STATES,
-}
 NO_BOOT = ""  # whose boot clock held a timer is not known: the time of day counts
 BOOT = {"boot_id", "fires_boot_s", "ends_boot_s"}
 READ_BACK = {"ends_at_read", "read_back_at"}

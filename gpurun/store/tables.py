@@ -7,7 +7,6 @@ any version, older or newer, must be able to end a box by them.
 
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
-from typing import Literal, get_args
 
 from sqlalchemy import Float, Text
 from sqlalchemy.engine.interfaces import Dialect
@@ -129,10 +128,6 @@ class TimerRow(SQLModel, table=True):
     acked_at: datetime | None = Field(default=None, sa_type=Instant)
     fired_at: datetime | None = Field(default=None, sa_type=Instant)
     fired_by: str | None = None
-
-
-GuardState = Literal["none", "arming", "armed", "unknown", "refused", "disarm_due", "disarmed"]
-GUARD_STATES: tuple[GuardState, ...] = get_args(GuardState)
 
 
 class GuardRow(SQLModel, table=True):

@@ -9,13 +9,13 @@ from sqlmodel import Session, col, select, update
 
 from gpurun.clock import Clock
 from gpurun.errors import UsageError
-from gpurun.model import AttemptState, Timer, TimerState
+from gpurun.model import AttemptState, GuardState, Timer, TimerState
 from gpurun.store.ceilings import raise_ceiling
 from gpurun.store.database import Database
 from gpurun.store.ledger import Caps, add_reservation, release_reservation
 from gpurun.store.rows import timer_of
 from gpurun.store.runs import fence
-from gpurun.store.tables import GuardRow, GuardState, InstanceRow, TimerRow
+from gpurun.store.tables import GuardRow, InstanceRow, TimerRow
 
 HELD = (AttemptState.MADE.value, AttemptState.SEEN.value)
 MOST_AHEAD = 1_000_000  # a guard can hold no seq that is greater by more: none was given
