@@ -4,7 +4,7 @@ How a box is known is told in gpurun/identity.py.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -76,12 +76,14 @@ def disks_of(cloud: Provisioner) -> list[Instance]:
     return [row for row in rows if row.state is not InstanceState.GONE]
 
 
-def known_of(journal: "Journal", rows: Sequence[Instance]) -> Known:
-    """All that the journal has which may be one of these rows."""
+def known_of(
+    journal: "Journal", rows: Sequence[Instance], but: Collection[str] = frozenset()
+) -> Known:
+    """All that the journal has which may be one of these rows, without some labels."""
     attempts = journal.attempts
-    found = attempts.find([row.label for row in rows])
+    found = attempts.find([row.label for row in rows if row.label not in but])
     for provider in {row.provider for row in rows}:
-        found |= {attempt.label: attempt for attempt in attempts.live(provider)}
+        found |= {attempt.label: attempt for attempt in attempts.live(provider, but)}
     return Known(
         journal.owner.ensure()[0],
         tuple(

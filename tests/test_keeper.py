@@ -15,13 +15,12 @@ from gpurun.clock import Deadline
 from gpurun.keeper.daemon import Keeper
 from gpurun.keeper.merge import merge_blackbox
 from gpurun.locks import hold
-from gpurun.model import AttemptState, Ending, Need, Offer, Order, RunState
+from gpurun.model import AttemptState, Ending, GuardState, Need, Offer, Order, RunState
 from gpurun.places import Places
 from gpurun.settings import Settings
 from gpurun.store import Journal
 from gpurun.store.ledger import Caps
 from gpurun.store.owner import machine_hash
-from gpurun.store.tables import GuardState
 from gpurun.timers import entry_of, timer_for
 from tests.fakecloud import FakeClock, FakeCloud
 from tests.stories import Story
@@ -217,25 +216,6 @@ def test_what_is_not_ours_is_shown_and_never_touched(world: World) -> None:
     world.tick(10, apart_s=121)
     assert list(world.cloud.boxes) == ["7"]
     assert "7" not in world.cloud.destroys
-
-
-def test_what_is_listed_though_it_was_refused_is_ended_while_its_run_goes_on(
-    world: World,
-) -> None:
-    """Its driver, which works on the next box, would end it no sooner than at its timer."""
-    attempts, refused = world.journal.attempts, LABEL[:-1] + "0"
-    made = replace(world.story.attempt(), label=refused, account_id=world.cloud.account_id)
-    timer = replace(world.story.timer(1, 50), label=refused)
-    attempts.intend(made, timer, [], Decimal(1), Caps(Decimal(10)), world.epoch)
-    attempts.sending(refused, world.epoch)
-    attempts.refused(refused, "no room")
-    world.rent(minutes=60)
-    [own] = world.cloud.boxes.values()
-    world.cloud.boxes["7"] = replace(own, id="7", label=refused)
-    world.tick(60)
-    assert list(world.cloud.boxes) == [own.id]
-    assert attempts.get(refused).state is AttemptState.GONE
-    assert world.journal.runs.get("run00001").ending is None
 
 
 def test_a_ghost_is_ended_once_it_is_listed(world: World) -> None:

@@ -21,6 +21,7 @@ from gpurun.engine.rent import offers_left, rent
 from gpurun.engine.seen import look_at, resolve
 from gpurun.engine.training import Looks
 from gpurun.errors import GpurunError, NoCapacity, PhaseFailed, ProviderError, UsageError
+from gpurun.holdings import UNRESOLVED
 from gpurun.locks import Taken, hold
 from gpurun.model import Attempt, AttemptState, Ending
 from gpurun.places import Places
@@ -64,16 +65,13 @@ class Driver:
         try:
             if self._ctx.run.ending is None:
                 self._drive_or_keep()
-        except training.Left:
-            self._say("the training goes on; the keeper watches it")
+        except (training.Left, Damaged) as error:  # the keeper watches, and puts right what it can
+            self._say(str(error))
             return
         except (Told, Fenced):
             if self._fresh().run.ending is None:
                 return  # another driver has it: touch nothing
             self._say("the run is ending")
-        except Damaged as error:  # the keeper puts it right, and starts a driver again
-            self._say(str(error))
-            return
         except GpurunError as error:
             self._fail(str(error), self._code(error))
         except Exception as error:  # a bug of ours must not leave a box behind
@@ -130,7 +128,7 @@ class Driver:
         if last is not None and last.state is AttemptState.INTENT:
             ctx.journal.attempts.refused(last.label, "its driver died before the request left")
             raise ProviderError("the driver died before anything was rented; run `up` again")
-        if last is not None and last.state in (AttemptState.SENDING, AttemptState.UNCLEAR):
+        if last is not None and last.state in UNRESOLVED:
             return self._resolved(last)
         if last is not None and last.state.may_bill and last.ending is None:
             return last
@@ -142,7 +140,7 @@ class Driver:
         return self._resolved(made) if made.state is AttemptState.UNCLEAR else made
 
     def _resolved(self, attempt: Attempt) -> Attempt:
-        found = resolve(self._ctx, attempt)
+        found = None if attempt.state is AttemptState.GHOST else resolve(self._ctx, attempt)
         if found is None:
             raise NoCapacity(
                 f"{attempt.label} never appeared at {attempt.provider}; the keeper ends it if it "

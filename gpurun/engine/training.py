@@ -77,7 +77,7 @@ def train(
                 and not gatherer.working()
             )
             if due and keeper.running(ctx.places):
-                raise Left
+                raise Left("the training goes on; the keeper watches it")
 
         return watch(ctx, box.line, log, each_look)
 

@@ -70,7 +70,9 @@ class Keeper:
         self._journal = journal
         self.blackbox = blackbox
         self._drivers = Drivers(places, clock, cloud_of)
-        self._lists = Lists(cloud_of, clock, journal, blackbox, settings)
+        self.mending = Mending(journal, blackbox, clock)
+        damaged = self.mending.labels
+        self._lists = Lists(cloud_of, clock, journal, blackbox, settings, damaged)
         self._due = Due(cloud_of, clock, self._lists.has_answered)
         self._facts = Facts(places, clock, journal, blackbox, cloud_of)
         self._rounds = Rounds(cloud_of, clock, self._facts.of_round, self._lists.shows)
@@ -79,7 +81,6 @@ class Keeper:
         self._ahead = AheadOfJournal(cloud_of, clock, journal, blackbox, settings)
         laggards = Laggards(self._obligations.words_of, journal, clock)
         self._charges = Charges(journal, blackbox, laggards)
-        self.mending = Mending(journal, blackbox, clock)
         self._watches = Watches(places, settings, clock, journal, blackbox, cloud_of, self._drivers)
         self._kills = Kills(journal, blackbox)
         self._hostkeys = HostKeys(places, clock, journal)
@@ -98,6 +99,7 @@ class Keeper:
             alone(self.mending.step)
             self._facts.note(self._kills.step)
             charges = self._charges.read()
+            charges += self._lists.back(but={charge.label for charge in charges})
             look_at_runs = self._is_time_for_runs()
             if look_at_runs:
                 self._runs = self._unfinished()
@@ -151,6 +153,7 @@ class Keeper:
         """What must be gone first.  The writes of a thousand at once are made in several ticks; a
         box whose end comes before its turn is ended all the same.
         """
+        self._rounds.keep({charge.label for charge in charges})
         waited, self._waiting = self._waiting, set()
         overdue = {each.label for each in charges if each.label in waited and self._due.ends(each)}
         for charge in charges:
@@ -224,16 +227,20 @@ class Keeper:
             late_s = late_collect_s(run.recipe_json, self._settings) if began else 0.0
             reason = charge.why()
             timers = self._journal.endings.fire(charge.timer, run.id, reason, late_s)
-            if timers is None:
-                return False
+            if timers is None:  # claimed before; or it has just been given another one
+                now = self._journal.timers.of(charge.label)
+                return now is not None and now.seq != charge.seq
             for timer in timers:
+                attempt = self._journal.attempts.get(timer.label)
                 with contextlib.suppress(OSError):
-                    self.blackbox.append(entry_of(charge.attempt, timer, "deleting"))
+                    self.blackbox.append(entry_of(attempt, timer, "deleting"))
+            ends = self._journal.runs.get(run.id).ending is not None
         except Exception as error:  # neither a bad row nor a bug keeps a box alive
             log.error("timer of %s fired, not recorded: %r", charge.label, error)
             return False
         log.info("%s: %s", charge.label, reason)
-        self._drivers.tell(run.id)
+        if ends:
+            self._drivers.tell(run.id)
         return True
 
     def _expire(self, charges: list[Charge]) -> None:

@@ -4,7 +4,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from decimal import ROUND_CEILING, Decimal
 from typing import Any
@@ -15,6 +15,8 @@ from gpurun.clock import ANSWERS_APART_S, Clock
 from gpurun.engine.limits import period_caps
 from gpurun.errors import GpurunError, ProviderError, ProviderUnreachable
 from gpurun.holdings import Whose, document, known_of, orphans_among
+from gpurun.identity import age, twins_among
+from gpurun.keeper.charges import Charge
 from gpurun.model import SETTLED, Attempt, AttemptState, Ending, Instance, InstanceState, Timer
 from gpurun.outcome import conclude
 from gpurun.proof import Evidence, Lookup, listing, of_death
@@ -55,6 +57,7 @@ class _Provider:
     wallet_s: float = float("-inf")
     seen: _Seen | None = None
     missing: dict[str, Evidence] = field(default_factory=dict)
+    back: dict[str, Charge] = field(default_factory=dict)
 
 
 class Lists:
@@ -67,7 +70,10 @@ class Lists:
         journal: Journal,
         blackbox: BlackBox,
         settings: Settings,
+        damaged: Callable[[], Collection[str]] = frozenset,
     ) -> None:
+        """`damaged`: labels of which a row cannot be read; they keep no other waiting."""
+        self._damaged = damaged
         self._blackbox = blackbox
         self._settings = settings
         self._cloud_of = cloud_of
@@ -108,6 +114,13 @@ class Lists:
         row = seen.by_id.get(evidence.instance_id or "")
         return seen.account == evidence.account and row is not None and evidence.is_of(row)
 
+    def back(self, but: Collection[str]) -> list[Charge]:
+        """What has come back, as long as the journal cannot be told."""
+        found = [
+            each for known in list(self._providers.values()) for each in list(known.back.values())
+        ]
+        return [charge for charge in found if charge.label not in but]
+
     def _watched(self) -> set[str]:
         """Asked now and then: it reads every label that there ever was."""
         if self._clock.boot_s() - self._watched_at_s >= REMEMBERED_FOR_S:
@@ -128,12 +141,21 @@ class Lists:
             rows = cloud.instances()
             known.answered = True
             known.seen = _Seen(account, began_s, {row.id: row for row in rows})
-            ours = self._journal.attempts.find([row.label for row in rows])
-            self._journal.keepers.listed(name, account, self._orphans(rows, account, ours))
-            for row in rows:
-                attempt = ours.get(row.label)
-                if attempt is not None and self._is_of(row, attempt, account):
-                    self._listed(row, attempt)
+            damaged = self._damaged()
+            readable = [row for row in rows if row.label not in damaged]
+            ours = self._journal.attempts.find([row.label for row in readable])
+            boxes = {label: self._boxes_of(each, account, rows) for label, each in ours.items()}
+            known.back = {
+                label: _to_end(ours[label], boxes[label][0], self._clock)
+                for label, each in ours.items()
+                if boxes[label] and (each.state is AttemptState.GHOST or each.state in SETTLED)
+            }
+            for label in list(known.back):
+                self._end(cloud, ours[label], boxes[label], known)
+            self._journal.keepers.listed(name, account, self._orphans(readable, account, ours))
+            for label, attempt in ours.items():
+                for row in boxes[label]:
+                    self._follow(row, attempt)
             self._absent(cloud, account, began_s, rows, known)
             self._look_into_wallet(cloud, account, known)
         except Damaged as error:  # the provider has answered all the same
@@ -153,7 +175,7 @@ class Lists:
         self, rows: list[Instance], account: str, ours: dict[str, Attempt]
     ) -> list[dict[str, Any]]:
         """But those that bear a label of ours whose timer is over: they are being ended."""
-        found = orphans_among(rows, account, known_of(self._journal, rows))
+        found = orphans_among(rows, account, known_of(self._journal, rows, self._damaged()))
         return [
             document(orphan)
             for orphan in found
@@ -169,11 +191,35 @@ class Lists:
             if (usd := cloud.credit_usd()) is not None:
                 self._journal.keepers.credit(cloud.name, account, usd)
 
-    def _is_of(self, row: Instance, attempt: Attempt, account: str) -> bool:
-        """Its box, not another one that bears its label."""
-        return attempt.account_id == account and evidence_of(attempt, self._clock).is_of(row)
+    def _boxes_of(self, attempt: Attempt, account: str, rows: list[Instance]) -> list[Instance]:
+        """Its box, the oldest first if its request has made several; none that bears its label."""
+        if attempt.account_id != account:
+            return []
+        evidence = evidence_of(attempt, self._clock)
+        named = [row for row in rows if row.label == attempt.label and evidence.is_of(row)]
+        return sorted(named, key=age)
 
-    def _listed(self, row: Instance, attempt: Attempt) -> None:
+    def _end(
+        self, cloud: Provisioner, attempt: Attempt, boxes: list[Instance], known: _Provider
+    ) -> None:
+        """Listed though it never was, or was gone: ended now, whatever its run has gone on with."""
+        label, box = attempt.label, boxes[0]
+        why = f"{label} is listed though it is {attempt.state}"
+        log.error("%s: ending it", why)
+        for twin in twins_among(boxes[1:], attempt.sent_at):
+            cloud.destroy(twin.id)
+        try:
+            self._journal.endings.end_attempt(label, Ending.FAILED, why)
+            self._journal.attempts.reappeared(label)
+            self._journal.attempts.made(label, box.id, "list")
+            known.back.pop(label)
+        finally:  # a journal that is locked, or lost before it is gone, keeps no box alive
+            if timer := self._journal.timers.of(label):
+                made = replace(attempt, instance_id=box.id)
+                with contextlib.suppress(OSError):
+                    self._blackbox.append(entry_of(made, timer, AttemptState.DELETING.value))
+
+    def _follow(self, row: Instance, attempt: Attempt) -> None:
         rate = row.usd_per_hour if row.state is InstanceState.RUNNING else None
         if rate is not None and rate > attempt.usd_per_hour:
             log.error("%s now costs $%s/h", row.label, rate)
@@ -182,13 +228,6 @@ class Lists:
         if traffic > self._traffic.get(row.label, ZERO):  # the journal is asked once a cent
             self._follow_money(row.label, self._journal.prices.moved, traffic)
             self._traffic[row.label] = traffic
-        if attempt.state is AttemptState.GHOST or attempt.state in SETTLED:
-            why = f"listed though it is {attempt.state}"
-            log.error("%s is %s: ending it", row.label, why)
-            # Its run may go on with another box, whose driver ends this one no sooner than at E.
-            self._journal.endings.end_attempt(row.label, Ending.FAILED, f"{row.label}: {why}")
-            self._journal.attempts.reappeared(row.label)
-            self._journal.attempts.made(row.label, row.id, "list")
 
     def _follow_money(self, label: str, costs: Costs, usd: Decimal) -> None:
         """SHORTEN: the timer is in force here at once; the other guards are found to lag."""
@@ -211,7 +250,7 @@ class Lists:
     ) -> None:
         """Ours, seen before, in no list now: proven gone it has ended outside gpurun."""
         by_id = {row.id: row for row in rows}
-        for attempt in self._journal.attempts.live(cloud.name):
+        for attempt in self._journal.attempts.live(cloud.name, self._damaged()):
             if (
                 attempt.account_id != account
                 or attempt.state is not AttemptState.SEEN
@@ -237,3 +276,20 @@ class Lists:
                 self._journal.attempts.gone(attempt.label, evidence.to_json())
                 self._journal.ledger.book(attempt.label, "destroy")
                 conclude(self._journal, attempt.run_id)
+
+
+def _to_end(attempt: Attempt, row: Instance, clock: Clock) -> Charge:
+    """At once, by its id alone: needs no journal."""
+    now = clock.now()
+    return Charge(
+        label=attempt.label,
+        provider=attempt.provider,
+        account=attempt.account_id,
+        instance_id=row.id,
+        seq=0,
+        fires_at=now,
+        ends_at=now,
+        timer=None,
+        attempt=None,
+        killed=True,
+    )

@@ -20,6 +20,12 @@ class Mending:
         self._blackbox = blackbox
         self._clock = clock
         self._looked_s: float | None = None
+        self._settled: set[str] = set()
+        self._live: set[str] = set()
+
+    def labels(self) -> set[str]:
+        """Of boxes whose rows are damaged still."""
+        return self._settled | self._live
 
     def step(self) -> None:
         """At first at every row, then at those of boxes that may live."""
@@ -29,5 +35,9 @@ class Mending:
         self._looked_s = now_s
         database = self._journal.database
         database.require_current()  # a newer gpurun's words are no damage
-        for each in put_right(database, self._blackbox.read, self._clock, but_settled=not first):
+        left = put_right(database, self._blackbox.read, self._clock, but_settled=not first)
+        self._live = {each.label for each in left if each.live}
+        if first:
+            self._settled = {each.label for each in left} - self._live
+        for each in left:
             log.error("the journal is damaged: %s", each)

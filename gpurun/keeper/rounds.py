@@ -7,7 +7,7 @@ serves every box that waits for one when it begins.
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
@@ -81,6 +81,14 @@ class Rounds:
         now_s = self._clock.boot_s()
         lasts = [(case.charge, now_s - case.since_s) for case in list(self._cases.values())]
         return [(charge, lasts_s) for charge, lasts_s in lasts if lasts_s > seconds]
+
+    def keep(self, labels: Collection[str]) -> None:
+        """Forget the others: another process has proven their end, and what was gathered before
+        that counts no more, should such a label come back.
+        """
+        for label, case in list(self._cases.items()):
+            if label not in labels and not case.busy:
+                self._cases.pop(label, None)
 
     def step(self, charge: Charge) -> None:
         """This box is to end; `begin` starts its next round if that is due."""

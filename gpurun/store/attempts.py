@@ -1,6 +1,6 @@
 """Attempts: one label, one create.  The way of a label is the way of its money."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from decimal import Decimal
 
@@ -31,10 +31,11 @@ class Attempts:
             rows = session.exec(query.order_by(col(InstanceRow.ceiling_at)))
             return sorted((attempt_of(row) for row in rows), key=_age)
 
-    def live(self, provider: str | None = None) -> list[Attempt]:
-        """Attempts that bill, or may; those of one provider only, if it is named."""
+    def live(self, provider: str | None = None, but: Collection[str] = ()) -> list[Attempt]:
+        """Attempts that bill, or may, without some; of one provider only, if it is named."""
         query = sqlalchemy.select(*columns(Attempt, InstanceRow)).where(
-            col(InstanceRow.state).not_in([state.value for state in SETTLED])
+            col(InstanceRow.state).not_in([state.value for state in SETTLED]),
+            col(InstanceRow.label).not_in(but),
         )
         if provider is not None:
             query = query.where(col(InstanceRow.provider) == provider)

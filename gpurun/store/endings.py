@@ -8,7 +8,7 @@ from sqlmodel import Session, col, select
 from gpurun.blackbox import killed_labels
 from gpurun.clock import Clock
 from gpurun.errors import UsageError
-from gpurun.model import SETTLED, Ending, RunState, Timer, TimerState
+from gpurun.model import SETTLED, AttemptState, Ending, RunState, Timer, TimerState
 from gpurun.places import Places
 from gpurun.store.database import Database
 from gpurun.store.prices import PRICE
@@ -43,7 +43,8 @@ class Endings:
     ) -> list[Timer] | None:
         """A timer is due: claimed and acted on in one transaction; None if it was claimed before.
 
-        The timer's own `ends_at` stands.  Of one that came with a price, that is the reason.
+        The timer's own `ends_at` stands.  Of one that came with a price, that is the reason.  It
+        ends the run, unless that has gone on with a later box: then its own box alone.
         """
         with self._database.write() as session:
             row = session.get(TimerRow, (timer.label, timer.seq))
@@ -55,6 +56,11 @@ class Endings:
             grace_s = max(0.0, (timer.ends_at - self._clock.now()).total_seconds())
             if timer.kind == PRICE:
                 reason = _said_of_price(session, timer.label) or reason
+            box = session.get(InstanceRow, timer.label)
+            if box is not None and _has_gone_on(session, box):
+                self._event(session, run_id, f"attempt {Ending.DEADLINE}", reason)
+                ended = self._end(session, box, Ending.DEADLINE, grace_s, late_collect_s)
+                return [ended] if ended else []
             return self._end_run(session, run_id, Ending.DEADLINE, reason, grace_s, late_collect_s)
 
     def _end_run(
@@ -163,6 +169,17 @@ class Endings:
 def _said_of_price(session: Session, label: str) -> str:
     query = select(EventRow.detail).where(EventRow.label == label, EventRow.what == PRICE)
     return session.exec(query.order_by(col(EventRow.id).desc())).first() or ""
+
+
+def _has_gone_on(session: Session, box: InstanceRow) -> bool:
+    """Whether its run has a later box that is not being ended."""
+    later = select(InstanceRow.label).where(
+        InstanceRow.run_id == box.run_id,
+        col(InstanceRow.ending).is_(None),
+        col(InstanceRow.state).not_in([*SETTLED, AttemptState.INTENT]),
+        col(InstanceRow.sent_at) > box.sent_at,
+    )
+    return box.sent_at is not None and session.exec(later).first() is not None
 
 
 def _last_seq(session: Session, label: str) -> int:

@@ -1,0 +1,247 @@
+"""What is listed though it was refused, never seen, or gone: ended at once, and nothing else is.
+
+A real keeper over a real journal, with a clock and a cloud that a test holds in its hand.  Its run
+goes on with another box all the while.
+"""
+
+import signal
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from gpurun.blackbox import BlackBox
+from gpurun.errors import ProviderError, ProviderUnreachable
+from gpurun.keeper.daemon import Keeper
+from gpurun.keeper.merge import merge_blackbox
+from gpurun.locks import hold
+from gpurun.model import AttemptState, Ending, Instance, RunState, Timer
+from gpurun.settings import Settings
+from gpurun.signals import TOLD
+from gpurun.store import Journal
+from gpurun.store.ledger import Caps
+from gpurun.timers import entry_of
+from tests.test_keeper import World
+from tests.test_store import LABEL
+
+EARLIER = LABEL[:-1] + "0"
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    before = signal.signal(TOLD, lambda _number, _frame: None)
+    made = World(tmp_path)
+    with hold(made.places.run_lock("run00001")):  # a driver that does nothing
+        yield made
+    made.journal.close()
+    signal.signal(TOLD, before)
+
+
+def refused(world: World, told: str = "refused") -> None:
+    """EARLIER was refused; `told`: what the black box has heard of it last."""
+    attempts = world.journal.attempts
+    made = replace(world.story.attempt(), label=EARLIER, account_id=world.cloud.account_id)
+    timer = replace(world.story.timer(1, 5), label=EARLIER)
+    attempts.intend(made, timer, [], Decimal(1), Caps(Decimal(10)), world.epoch)
+    attempts.sending(EARLIER, world.epoch)
+    attempts.refused(EARLIER, "no room")
+    world.blackbox.append(entry_of(attempts.get(EARLIER), timer, told))
+
+
+def goes_on(world: World) -> Instance:
+    """The run's next box."""
+    world.clock.advance(1)
+    world.rent(minutes=600)
+    [box] = world.cloud.boxes.values()
+    return box
+
+
+def listed(world: World, box_id: str, later_s: float = 0) -> None:
+    [own, *_] = world.cloud.boxes.values()
+    created_at = world.clock.now() + timedelta(seconds=later_s)
+    world.cloud.boxes[box_id] = replace(own, id=box_id, label=EARLIER, created_at=created_at)
+
+
+def test_one_that_was_refused_is_ended_within_a_minute(world: World) -> None:
+    """Its run's driver, which works on the next box, would end it no sooner than at its timer."""
+    refused(world)
+    own = goes_on(world)
+    listed(world, "7")
+    world.tick(60)
+    assert list(world.cloud.boxes) == [own.id]
+    assert world.journal.attempts.get(EARLIER).state is AttemptState.GONE
+    assert world.journal.runs.get("run00001").ending is None
+
+
+@pytest.mark.parametrize("state", ["ghost", "refused"])
+def test_all_that_one_request_has_made_are_ended(world: World, state: str) -> None:
+    refused(world)
+    if state == "ghost":
+        with world.journal.database.write() as session:
+            session.connection().exec_driver_sql("UPDATE instances SET state = 'ghost'")
+    own = goes_on(world)
+    listed(world, "7")
+    listed(world, "8", later_s=1)
+    world.tick(60)
+    assert list(world.cloud.boxes) == [own.id]
+    assert world.journal.runs.get("run00001").ending is None
+
+
+@pytest.mark.parametrize("was", ["refused", "gone"])
+def test_a_journal_that_is_locked_keeps_it_no_longer(world: World, was: str) -> None:
+    if was == "refused":
+        refused(world)
+        own = goes_on(world)
+        listed(world, "7")
+    else:
+        own = goes_on(world)
+        world.journal.endings.end_run("run00001", Ending.DONE, "", 0)
+        world.tick(5, apart_s=61)
+        assert world.journal.attempts.get(LABEL).state is AttemptState.GONE
+        world.cloud.boxes[own.id] = own
+    other = sqlite3.connect(world.places.database, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    world.journal.database.close()
+    world.journal = Journal(world.places.database, world.clock, busy_timeout_s=0.01)
+    keeper(world)
+    world.tick(9, apart_s=10)
+    assert list(world.cloud.boxes) == ([own.id] if was == "refused" else [])
+    other.execute("ROLLBACK")
+    other.close()
+    world.tick(10, apart_s=10)
+    if was == "refused":
+        assert world.journal.attempts.get(EARLIER).state in (AttemptState.GONE, "refused")
+
+
+def keeper(world: World) -> None:
+    """Another one takes over."""
+    blackbox = BlackBox(world.places.blackbox, *(world.blackbox.header() or ("", "")))
+    settings = Settings.model_construct()
+    given = (world.places, settings, world.clock, world.journal, blackbox)
+    world.keeper = Keeper(*given, lambda _name: world.cloud)
+
+
+def test_the_black_box_knows_it_should_the_journal_be_lost(world: World) -> None:
+    refused(world)
+    own = goes_on(world)
+    listed(world, "7")
+    destroy = world.cloud.destroy
+
+    def fails(_id: str) -> None:
+        raise ProviderError("503")
+
+    world.cloud.destroy = fails  # type: ignore[method-assign]
+    world.tick(5)
+    world.journal.close()
+    for path in world.places.database.parent.glob("gpurun.db*"):
+        path.write_bytes(b"\xff" * 4096)
+    world.cloud.destroy = destroy  # type: ignore[method-assign]
+    world.journal = Journal(world.places.database, world.clock)
+    keeper(world)
+    world.tick(10, apart_s=10)
+    assert list(world.cloud.boxes) == [own.id]
+
+
+def test_a_damaged_row_of_another_run_keeps_it_no_longer(world: World) -> None:
+    refused(world)
+    own = goes_on(world)
+    with ExitStack() as stack:
+        other, third = (world.rent_more(number, minutes=600) for number in (1, 2))
+        for run_id in (other, third):
+            stack.enter_context(hold(world.places.run_lock(run_id)))
+        with world.journal.database.write() as session:
+            session.connection().exec_driver_sql(
+                f"UPDATE instances SET usd_per_hour = 'garbage' WHERE run_id = '{other}'"
+            )
+        lines = world.places.blackbox.read_text().splitlines(keepends=True)
+        world.places.blackbox.write_text("".join(line for line in lines if other not in line))
+        world.tick(2)
+        world.cloud.boxes.pop(world.journal.attempts.of_run(third)[0].instance_id or "")
+        listed(world, "7")
+        world.tick(60, apart_s=4)
+    assert "7" not in world.cloud.boxes
+    assert own.id in world.cloud.boxes and len(world.cloud.boxes) == 2
+    assert world.journal.runs.get(third).state is RunState.FAILED, "it has ended outside gpurun"
+    [account] = world.journal.keepers.accounts()
+    assert account.auth_ok
+
+
+def test_a_refusal_that_the_black_box_has_not_heard_of_ends_no_later_box(world: World) -> None:
+    """Else the next keeper takes it for one that may live, and its timer for the run's."""
+    refused(world, told="sending")
+    own = goes_on(world)
+    world.tick(3, apart_s=600)
+    merge_blackbox(world.journal, world.blackbox)
+    assert world.journal.attempts.get(EARLIER).state is AttemptState.UNCLEAR
+    world.tick(30, apart_s=30)
+    assert list(world.cloud.boxes) == [own.id]
+    assert world.journal.runs.get("run00001").ending is None
+    assert world.journal.attempts.get(EARLIER).ending is Ending.DEADLINE
+
+
+def test_what_its_driver_has_proven_gone_is_no_longer_being_ended(world: World) -> None:
+    """What was gathered before counts neither against the run nor for a death to come."""
+    own = goes_on(world)
+    world.tick(1, apart_s=121)
+    world.journal.endings.end_run("run00001", Ending.DONE, "", 300)
+    world.journal.endings.hurry("run00001")
+    world.tick(1)
+    world.journal.attempts.gone(LABEL, "{}")
+    world.tick(20, apart_s=61)
+    assert world.journal.runs.get("run00001").state is not RunState.STILL_BILLING
+    world.cloud.boxes[own.id] = own
+    rows, asked = world.cloud.instances, []
+
+    def lags() -> list[Instance]:
+        asked.append(1)
+        return rows() if len(asked) == 1 else []
+
+    world.cloud.instances = lags  # type: ignore[method-assign]
+    world.cloud.instance = lambda _id: None  # type: ignore[method-assign]
+    before = len(world.cloud.destroys)
+    while len(asked) < 2:
+        world.tick()
+    assert not world.cloud.boxes or world.journal.attempts.get(LABEL).state is not AttemptState.GONE
+    assert len(world.cloud.destroys) > before
+
+
+@pytest.mark.parametrize("slow", [False, True])
+def test_an_id_that_was_given_to_another_box_is_not_asked_for(world: World, slow: bool) -> None:
+    """Lists say so, where the box itself cannot be asked about."""
+    own = goes_on(world)
+    foreign = replace(own, label="theirs", created_at=own.created_at - timedelta(seconds=90))
+    world.cloud.boxes[own.id] = foreign
+
+    def away(_id: str) -> Instance:
+        if slow:
+            threading.Event().wait(1.3)
+            return foreign
+        raise ProviderUnreachable("504")
+
+    world.cloud.instance = away  # type: ignore[method-assign]
+    world.journal.endings.end_run("run00001", Ending.KILL, "", 0)
+    world.tick(3, apart_s=20)
+    assert world.cloud.destroys == []
+
+
+def test_one_that_was_extended_since_it_was_looked_at_lives(world: World) -> None:
+    world.rent(minutes=1)
+    world.tick(1)
+    world.clock.advance(300)  # all slept past its end
+    endings = world.journal.endings
+    fire = endings.fire
+
+    def extended_first(timer: Timer, *rest: object) -> list[Timer] | None:
+        if timer.seq == 1:
+            world.extend(minutes=60)
+        return fire(timer, *rest)  # type: ignore[arg-type]
+
+    endings.fire = extended_first  # type: ignore[method-assign]
+    world.tick(4)
+    assert world.alive and world.journal.runs.get("run00001").ending is None
