@@ -14,9 +14,9 @@ from pathlib import Path
 from gpurun.budget import FUSE_MARGIN_S
 from tests.chaos.beside import Beside
 from tests.chaos.machine import Machine
-from tests.chaos.meters import Life
+from tests.chaos.meters import FOREIGN, Life
 from tests.chaos.schedule import SECOND_UP, Deed, Schedule
-from tests.chaos.stage import FOREIGN, Away, Played
+from tests.chaos.stage import Away, Played
 from tests.chaos.withheld import Withheld
 
 AT_T_S = 2.0  # a training's SIGTERM, after `fires_at`

@@ -14,6 +14,7 @@ from tests.clouds.serve import Cloud
 from tests.homes import Home
 
 LOOK_EVERY_S = 0.05
+FOREIGN = "gpurun-zzzzzz-aaaaaaaa-bbbbbb"  # as if by somebody else's gpurun
 STARTED, TOLD = "out/launched", "out/told"  # a training's first deed, and its answer to SIGTERM
 
 
@@ -92,7 +93,7 @@ class LocalMeter:
 
 
 class CloudMeter:
-    """The books of an emulated cloud."""
+    """The books of an emulated cloud; somebody else's box is there as soon as one of ours is."""
 
     def __init__(self, cloud: Cloud) -> None:
         self._cloud = cloud
@@ -101,6 +102,8 @@ class CloudMeter:
         world = self._cloud.world
         with world.lock:
             world.settle()
+            if world.rentals and not any(one.label == FOREIGN for one in world.rentals):
+                world.put_foreign(FOREIGN)
             living = [(number, one) for number, one in enumerate(world.rentals) if one.alive]
             for number, one in living:
                 yield Sighting(

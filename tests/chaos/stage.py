@@ -21,7 +21,7 @@ from tests.chaos.beside import TYPED, Beside
 from tests.chaos.disk import fill, free, small_disk
 from tests.chaos.inside import boot_s, locked
 from tests.chaos.machine import USD_PER_HOUR, Machine, placed, said
-from tests.chaos.meters import CloudMeter, LocalMeter, Meter, Watcher
+from tests.chaos.meters import FOREIGN, CloudMeter, LocalMeter, Meter, Watcher
 from tests.chaos.schedule import SECOND_UP, Deed, Schedule
 from tests.chaos.withheld import withheld_s
 from tests.clouds.serve import Cloud, cloud
@@ -30,7 +30,6 @@ from tests.hosts import Hosts
 LIMIT_S = {"local": 170.0, "vast": 420.0, "prime": 900.0}
 STOPPED_WITHIN_S = 5.0
 LOOK_EVERY_S = 0.2  # into the journal: the schedule's processes need the cores
-FOREIGN = "gpurun-zzzzzz-aaaaaaaa-bbbbbb"  # as if by somebody else's gpurun
 # Faults while which everything can be asked and ended.
 NO_OUTAGE = ("reappear_after_s", "price_up", "host_reboot")
 

@@ -279,6 +279,11 @@ class World(ABC):
     def _relabel(self, rental: Rental, setting: Setting) -> None:
         rental.label = setting["label"]
 
+    def put_foreign(self, label: str) -> None:
+        """Somebody else's box, made a minute before the first of ours."""
+        first = self.rentals[0]
+        self._add_foreign(first, self.foreign_id(), label, first.made_at - timedelta(minutes=1))
+
     def _twin(self, rental: Rental, setting: Setting) -> None:
         earlier = self.now - timedelta(seconds=setting["seconds_before"])
         self._add_foreign(rental, self.foreign_id(), rental.label, earlier)
