@@ -1,5 +1,7 @@
 """The command line as a process: what it prints where, its exit codes, what it imports."""
 
+import csv
+import io
 import json
 import os
 import re
@@ -283,7 +285,12 @@ def test_a_host_that_does_not_answer_hides_none_of_our_runs(cli: Cli) -> None:
 def test_the_keeper_is_started_seen_and_stopped(cli: Cli) -> None:
     assert "no keeper" in cli("keeper", "status").stdout
     pid = json.loads(cli("keeper", "start", "--json").stdout)["pid"]
-    assert json.loads(cli("keeper", "status", "--json").stdout)["pid"] == pid
+    until = Deadline(20)
+    shown = json.loads(cli("keeper", "status", "--json").stdout)
+    while not (shown["beat_at"] or until.passed()):
+        shown = json.loads(cli("keeper", "status", "--json").stdout)
+    assert (shown["pid"], shown["beat_age_s"] < 15) == (pid, True)
+    assert re.search(rf"pid {pid}, .*last beat \d+:\d\d ago", cli("keeper", "status").stdout)
     assert "has stopped" in cli("keeper", "stop").stdout
     assert json.loads(cli("keeper", "stop", "--json").stdout) == {"stopped": False}
     assert "adopt" in cli("keeper", "--help").stdout
@@ -371,6 +378,32 @@ def test_windows_is_told_of_wsl(cli: Cli) -> None:
         [sys.executable, "-c", on_windows], capture_output=True, text=True, check=False
     )
     assert done.returncode == 2 and "WSL" in done.stderr
+
+
+def test_completion_help_and_version_start_no_keeper_while_a_timer_is_armed(cli: Cli) -> None:
+    _arm_black_box(cli.home)
+    cli("status", "--help")
+    cli("--version")
+    subprocess.run(
+        [Path(sys.executable).with_name("gpurun")],
+        env=cli.environment
+        | {"_GPURUN_COMPLETE": "complete_bash", "COMP_WORDS": "gpurun st", "COMP_CWORD": "1"},
+        check=True, capture_output=True,
+    )  # fmt: skip
+    assert not Places(cli.home).keeper_log.exists(), "it is made before the keeper's process"
+    cli("status")
+    assert Places(cli.home).keeper_log.exists()
+
+
+def test_a_report_is_printed_as_a_table_of_commas(cli: Cli) -> None:
+    clock = SystemClock()
+    story = Story(journal_at(cli.home, clock), clock).rented()
+    story.journal.ledger.book(story.label, "rent")
+    story.gone()
+    lines = list(csv.DictReader(io.StringIO(cli("report", "run00001", "--csv").stdout)))
+    document = json.loads(cli("report", "run00001", "--json").stdout)
+    told = {each["name"]: each["usd"] for each in document["phases"]}
+    assert told and {line["phase"]: line["usd"] for line in lines if line["phase"] in told} == told
 
 
 def test_completion_completes_and_installs(cli: Cli, tmp_path: Path) -> None:

@@ -7,8 +7,10 @@ from contextlib import suppress
 import pytest
 
 from gpurun import keeper
+from gpurun.clock import SystemClock
 from gpurun.locks import holder
 from gpurun.phases import ORDER
+from provisioners.local import Local
 from tests.homes import WAITS, Home
 
 PAUSE = "sleep 3; mkdir -p data/train data/test; touch data/train/dataset.json"
@@ -73,6 +75,36 @@ def test_the_timer_holds_when_driver_and_keeper_are_killed(home: Home) -> None:
     home.until_finished(run)
     assert home.document(run)["state"] == "deadline", home.logs()
     assert home.box_processes() == []
+
+
+def test_what_outlived_its_timer_is_acted_on_within_five_seconds_of_the_next_command(
+    home: Home,
+) -> None:
+    """And its receipt says why it was ended, and what proves that nothing bills."""
+    run = home.up(home.recipe(train=WAITS, run_minutes=0.05, grace_minutes=0.02))
+    home.until_phase(run, "train")
+    home.until(lambda: bool(home.box_processes()))
+    home.kill_keeper_and_drivers()
+    journal, clock = home.journal(), SystemClock()
+    [attempt] = journal.attempts.of_run(run)
+    timer = journal.timers.of(attempt.label)
+    assert timer is not None
+    clock.sleep(max(0.0, (timer.ends_at - clock.now()).total_seconds()) + 1)
+    assert home.box_processes(), "nobody is there to end it; its fuse waits two minutes more"
+    typed_s = clock.boot_s()
+    assert home.run("status").returncode == 0
+    home.until(lambda: journal.runs.get(run).ending is not None, 20)
+    assert clock.boot_s() - typed_s <= 5
+    home.until_finished(run)
+    assert home.box_processes() == []
+    receipt = home.document(run)["receipt"]
+    evidence = receipt["evidence"]
+    assert (receipt["ended_by"], evidence["label"]) == ("deadline", attempt.label)
+    assert evidence["account"] == attempt.account_id and evidence["acked_s"]
+    lists = [begun_s for account, begun_s, *rows in evidence["listings"] if rows == [[], []]]
+    assert len(lists) >= 2 and lists[-1] - lists[0] >= Local.traits.proof_gap_s
+    assert evidence["lookups"][-1][2] is False, "asked for by its id, it is not there"
+    journal.close()
 
 
 def test_a_killed_keeper_is_started_again_by_its_parent(home: Home) -> None:

@@ -3,14 +3,18 @@
 import json
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpurun import glance, show
 from gpurun.engine.watch.pace import Pace
 from gpurun.engine.watch.progress import Progress
+from tests.fakecloud import FakeClock
+from tests.stories import Story, journal_at
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 Line = dict[str, Any]
@@ -139,6 +143,24 @@ def test_progress_tells_the_time_left_with_all_that_is_to_come() -> None:
     assert progress.document()["eta_s"] == pytest.approx(250 + 5 * 30, abs=1)
     again = Progress(at(9999), json.loads(json.dumps(progress.kept())))
     assert again.document()["eta_s"] == progress.document()["eta_s"]
+
+
+def test_what_a_timer_will_cut_off_is_said_in_steps_time_and_dollars(tmp_path: Path) -> None:
+    """From the lines of a training to the sentence of `status`: 400 s are to come (250 of steps,
+    five evaluations of 30), the timer fires in 240; 500 of 1000 steps are done.
+    """
+    clock = FakeClock()
+    story = Story(journal_at(tmp_path, clock), clock).rented(minutes=4).watched()
+    progress = Progress(NOW)
+    for now_s, line in training():
+        if line["step"] <= 500:
+            progress.hear(line | {"elapsed_s": now_s}, at(now_s))
+    story.journal.runs.progress(story.run_id, progress.document())
+    run = glance.run_document(tmp_path, story.run_id, clock.now())
+    said = show.run_text(run, show.Look())
+    assert "will not finish before its timer: at step 800 of 1,000; 3 min and $0.16 more" in said
+    assert (run["forecast"]["late_s"], run["forecast"]["usd_to_finish"]) == (160.0, "0.40")
+    story.journal.close()
 
 
 FIGURES = st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=3)
