@@ -21,7 +21,7 @@ from gpurun.errors import ProviderError, ProviderUnreachable
 from gpurun.keeper.daemon import Keeper
 from gpurun.keeper.merge import merge_blackbox
 from gpurun.locks import hold
-from gpurun.model import AttemptState, Ending, Instance, RunState, Timer
+from gpurun.model import AttemptState, Ending, Instance, InstanceState, RunState, Timer
 from gpurun.settings import Settings
 from gpurun.signals import TOLD
 from gpurun.store import Journal
@@ -91,6 +91,18 @@ def test_all_that_one_request_has_made_are_ended(world: World, state: str) -> No
     world.tick(60)
     assert list(world.cloud.boxes) == [own.id]
     assert world.journal.runs.get("run00001").ending is None
+
+
+def test_one_that_its_provider_lists_as_ended_has_not_come_back(world: World) -> None:
+    own = goes_on(world)
+    world.journal.endings.end_run("run00001", Ending.DONE, "", 0)
+    world.tick(5, apart_s=61)
+    asked = len(world.cloud.destroys)
+    world.cloud.boxes[own.id] = replace(own, state=InstanceState.GONE)
+    world.cloud.boot_s = 1e9  # it stays as it is
+    world.tick(3, apart_s=61)
+    assert world.journal.attempts.get(LABEL).state is AttemptState.GONE
+    assert len(world.cloud.destroys) == asked
 
 
 @pytest.mark.parametrize("was", ["refused", "gone"])

@@ -197,7 +197,7 @@ class Lists:
             return []
         evidence = evidence_of(attempt, self._clock)
         named = [row for row in rows if row.label == attempt.label and evidence.is_of(row)]
-        return sorted(named, key=age)
+        return sorted((row for row in named if row.state is not InstanceState.GONE), key=age)
 
     def _end(
         self, cloud: Provisioner, attempt: Attempt, boxes: list[Instance], known: _Provider
