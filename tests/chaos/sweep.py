@@ -15,18 +15,24 @@ from tests.chaos.worlds import worlds
 
 NEXT_COMMAND_S = 4.0
 EXTEND = "extend"
+LOST = "no answer"
 GONE_S = 190.0  # the fuse ends a box within 150 s of its deadline
 
 
 def references(provider: str) -> list[Schedule]:
-    """The runs that are disturbed: ended by the timer, by themselves, by `kill`; and extended."""
+    """The runs that are disturbed: ended by the timer, by themselves, by `kill`; extended; and one
+    whose purchase was not answered, so that its box had to be looked for.
+    """
     killed = Deed("gpurun", "driver", "Runs.begin_phase", 8, words=("kill", "RUN", "--yes"))
     extended = replace(killed, words=("extend", "RUN", "0.05m", "--yes"))
+    fault, values = ("create_lost", {"times": 1}) if provider == "local" else ("answer_lost", {})
+    lost = Deed("fault", "driver", "Runs.event", seconds=60, words=(fault,), values=values)
     return [
         Schedule(provider, "waits", name="timer"),
         Schedule(provider, "ends", name="by itself", run_minutes=1, only="done"),
         Schedule(provider, "waits", (killed,), name="kill", run_minutes=0.2),
         Schedule(provider, "waits", (extended,), name=EXTEND, run_minutes=0.2),
+        Schedule(provider, "ends", (lost,), name=LOST, run_minutes=1, only="done"),
     ]
 
 
@@ -40,6 +46,8 @@ def swept(provider: str) -> Iterator[Schedule]:
             one.point == "Timers.put_in_force" for one in alone.passed if one.who == "cli"
         )
         assert in_time or reference.name != EXTEND, "it was over before it was extended"
+        looked = any(one.point == "Attempts.unclear" for one in alone.passed)
+        assert looked or reference.name != LOST, "its purchase was answered"
         for passing in alone.passed:
             key = (passing.who, passing.point, passing.nth)
             if key not in known:
