@@ -23,7 +23,7 @@ test: $(VENV)/ready clients lint
 # The first outcome stays printed above; only a whole run (pytest's 1) gets a second look.
 # The workers know a test of a group as NAME@GROUP, which one process alone does not.
 again:
-	sed -i 's/@[^]@"\/]*": true/": true/' .pytest_cache/v/cache/lastfailed
+	[ ! -e .pytest_cache/v/cache/lastfailed ] || sed -i 's/@[^]@"\/]*": true/": true/' .pytest_cache/v/cache/lastfailed
 	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none $(ARGS)
 
 lint: $(VENV)/ready
