@@ -233,7 +233,12 @@ class Home:
         """End what this home started: keeper, drivers, boxes, fuses; by pid."""
         with suppress(AssertionError):
             self.kill_keeper_and_drivers()
-        self.until(self._none_is_left, 10)
+        try:
+            self.until(self._none_is_left, 10)
+        finally:
+            self._end_boxes()
+
+    def _end_boxes(self) -> None:
         cloud = Local(self.places.root, Decimal(0), SystemClock())
         if self.places.boxes.exists():
             for box in cloud.instances():
