@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from gpurun import glance
 from gpurun.blackbox import BlackBox
 from gpurun.errors import ProviderError, ProviderUnreachable
 from gpurun.keeper.daemon import Keeper
@@ -128,7 +129,7 @@ def test_a_journal_that_is_locked_keeps_it_no_longer(world: World, was: str) -> 
     other.close()
     world.tick(10, apart_s=10)
     if was == "refused":
-        assert world.journal.attempts.get(EARLIER).state in (AttemptState.GONE, "refused")
+        assert world.journal.attempts.get(EARLIER).state is AttemptState.REFUSED
 
 
 def keeper(world: World) -> None:
@@ -182,6 +183,54 @@ def test_a_damaged_row_of_another_run_keeps_it_no_longer(world: World) -> None:
     assert world.journal.runs.get(third).state is RunState.FAILED, "it has ended outside gpurun"
     [account] = world.journal.keepers.accounts()
     assert account.auth_ok
+
+
+def test_a_twin_that_cannot_be_ended_keeps_nothing_else_from_it(world: World) -> None:
+    """Nor from being listed: it is the next list's box that has come back."""
+    refused(world)
+    own = goes_on(world)
+    listed(world, "7")
+    listed(world, "8", later_s=1)
+    destroy, failed = world.cloud.destroy, []
+
+    def once(box_id: str) -> None:
+        if box_id == "8" and not failed:
+            failed.append(box_id)
+            raise ProviderError("503")
+        destroy(box_id)
+
+    world.cloud.destroy = once  # type: ignore[method-assign]
+    for _ in range(90):
+        if not failed:
+            world.tick()
+    assert failed
+    [account] = world.journal.keepers.accounts()
+    assert account.auth_ok
+    world.tick(90)
+    assert list(world.cloud.boxes) == [own.id]
+
+
+def test_a_damaged_row_of_a_gone_box_that_is_listed_is_shown(world: World) -> None:
+    """It cannot be read, so nobody ends it by itself; a row that is right again is ended."""
+    own = goes_on(world)
+    world.journal.endings.end_run("run00001", Ending.DONE, "", 0)
+    world.tick(5, apart_s=61)
+    with world.journal.database.write() as session:
+        ask = session.connection().exec_driver_sql
+        ask("UPDATE instances SET usd_per_hour = 'x'")
+    world.places.blackbox.write_text("")
+    keeper(world)
+    world.cloud.boxes[own.id] = own
+    world.tick(4, apart_s=31)
+    [orphan] = glance.status(world.places.root, world.clock.now())["orphans"]
+    assert (orphan["instance_id"], list(world.cloud.boxes)) == (own.id, [own.id])
+    [account] = world.journal.keepers.accounts()
+    assert account.auth_ok and account.listed_at
+    assert world.clock.now() - account.listed_at < timedelta(seconds=65)
+    with world.journal.database.write() as session:
+        session.connection().exec_driver_sql("UPDATE instances SET usd_per_hour = '3.60'")
+    world.tick(5, apart_s=31)
+    assert world.cloud.boxes == {}
 
 
 def test_a_refusal_that_the_black_box_has_not_heard_of_ends_no_later_box(world: World) -> None:

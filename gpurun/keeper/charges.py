@@ -32,7 +32,7 @@ class Charge:
     timer: Timer | None  # None: known from the black box alone
     attempt: Attempt | None
     laggard: Laggard | None = None  # the guard that brings the timer forward
-    killed: bool = False  # a person has said so: no clock is asked
+    killed: bool = False  # a person has said so, or it has come back: no clock is asked
 
     @property
     def is_ending(self) -> bool:
@@ -138,6 +138,23 @@ def killed(charge: Charge, entry: Entry) -> Charge:
     """It ends now: a person has said so, and the journal could not be told."""
     ends_at = entry.ends_at
     return replace(charge, timer=None, fires_at=entry.fires_at, ends_at=ends_at, killed=True)
+
+
+def come_back(attempt: Attempt, instance_id: str, clock: Clock) -> Charge:
+    """It ends now, by its id alone: listed though it is settled, or was never seen."""
+    now = clock.now()
+    return Charge(
+        label=attempt.label,
+        provider=attempt.provider,
+        account=attempt.account_id,
+        instance_id=instance_id,
+        seq=0,
+        fires_at=now,
+        ends_at=now,
+        timer=None,
+        attempt=None,
+        killed=True,
+    )
 
 
 def from_blackbox(entry: Entry) -> Charge | None:

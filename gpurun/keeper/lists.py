@@ -2,11 +2,12 @@
 
 import contextlib
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from decimal import ROUND_CEILING, Decimal
+from functools import partial
 from typing import Any
 
 from gpurun.blackbox import BlackBox
@@ -14,9 +15,10 @@ from gpurun.budget import CENT
 from gpurun.clock import ANSWERS_APART_S, Clock
 from gpurun.engine.limits import period_caps
 from gpurun.errors import GpurunError, ProviderError, ProviderUnreachable
-from gpurun.holdings import Whose, document, known_of, orphans_among
+from gpurun.holdings import Orphan, Whose, document, known_of, orphans_among
 from gpurun.identity import age, twins_among
-from gpurun.keeper.charges import Charge
+from gpurun.keeper.alone import alone
+from gpurun.keeper.charges import Charge, come_back
 from gpurun.model import SETTLED, Attempt, AttemptState, Ending, Instance, InstanceState, Timer
 from gpurun.outcome import conclude
 from gpurun.proof import Evidence, Lookup, listing, of_death
@@ -70,9 +72,11 @@ class Lists:
         journal: Journal,
         blackbox: BlackBox,
         settings: Settings,
-        damaged: Callable[[], Collection[str]] = frozenset,
+        damaged: Callable[[], Mapping[str, bool]] = dict,
     ) -> None:
-        """`damaged`: labels of which a row cannot be read; they keep no other waiting."""
+        """`damaged`: labels of which a row cannot be read, and whether their boxes may live; they
+        keep no other waiting.
+        """
         self._damaged = damaged
         self._blackbox = blackbox
         self._settings = settings
@@ -146,13 +150,15 @@ class Lists:
             ours = self._journal.attempts.find([row.label for row in readable])
             boxes = {label: self._boxes_of(each, account, rows) for label, each in ours.items()}
             known.back = {
-                label: _to_end(ours[label], boxes[label][0], self._clock)
+                label: come_back(each, boxes[label][0].id, self._clock)
                 for label, each in ours.items()
                 if boxes[label] and (each.state is AttemptState.GHOST or each.state in SETTLED)
             }
             for label in list(known.back):
-                self._end(cloud, ours[label], boxes[label], known)
-            self._journal.keepers.listed(name, account, self._orphans(readable, account, ours))
+                alone(partial(self._end, cloud, ours[label], boxes[label], known))
+            shown = [row for row in rows if not damaged.get(row.label)]
+            orphans = orphans_among(shown, account, known_of(self._journal, shown, damaged))
+            self._journal.keepers.listed(name, account, _documents(orphans, ours))
             for label, attempt in ours.items():
                 for row in boxes[label]:
                     self._follow(row, attempt)
@@ -170,17 +176,6 @@ class Lists:
             log.exception("listing %s failed", name)
         finally:
             known.busy = False
-
-    def _orphans(
-        self, rows: list[Instance], account: str, ours: dict[str, Attempt]
-    ) -> list[dict[str, Any]]:
-        """But those that bear a label of ours whose timer is over: they are being ended."""
-        found = orphans_among(rows, account, known_of(self._journal, rows, self._damaged()))
-        return [
-            document(orphan)
-            for orphan in found
-            if orphan.whose is not Whose.OURS or orphan.row.label not in ours
-        ]
 
     def _look_into_wallet(self, cloud: Provisioner, account: str, known: _Provider) -> None:
         """For `status` alone: nothing rests on it."""
@@ -278,18 +273,10 @@ class Lists:
                 conclude(self._journal, attempt.run_id)
 
 
-def _to_end(attempt: Attempt, row: Instance, clock: Clock) -> Charge:
-    """At once, by its id alone: needs no journal."""
-    now = clock.now()
-    return Charge(
-        label=attempt.label,
-        provider=attempt.provider,
-        account=attempt.account_id,
-        instance_id=row.id,
-        seq=0,
-        fires_at=now,
-        ends_at=now,
-        timer=None,
-        attempt=None,
-        killed=True,
-    )
+def _documents(orphans: list[Orphan], ours: Collection[str]) -> list[dict[str, Any]]:
+    """But of those that bear a label of ours whose timer is over: they are being ended."""
+    return [
+        document(orphan)
+        for orphan in orphans
+        if orphan.whose is not Whose.OURS or orphan.row.label not in ours
+    ]

@@ -38,6 +38,11 @@ class Case:
     busy: bool = False
     why: str = ""
 
+    def is_of_another(self, charge: Charge) -> bool:
+        """Whether the charge is for another box under the same label."""
+        known, asked = self.evidence.instance_id, charge.instance_id
+        return known is not None and asked is not None and known != asked
+
 
 @dataclass(slots=True)
 class _Lane:
@@ -95,6 +100,8 @@ class Rounds:
         now_s = self._clock.boot_s()
         fresh = Case(charge, charge.evidence(self._clock), now_s, now_s)
         case = self._cases.setdefault(charge.label, fresh)
+        if not case.busy and case.is_of_another(charge):  # a twin, whose proof is not its own
+            case = self._cases[charge.label] = fresh
         learnt = case.evidence.instance_id is None and charge.instance_id is not None
         if case.busy or (case.due_s > now_s and not learnt):
             return
