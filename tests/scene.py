@@ -27,6 +27,7 @@ class Scene:
         self.story = Story(self.journal, self.clock)
         self.inbox = inbox
         self.settings = Settings(notify=(SecretStr(inbox.url),), notify_on=on)
+        self.key_taken = True
         self.notices = self.started()
 
     def started(self) -> Notices:
@@ -36,7 +37,10 @@ class Scene:
         """The titles that have come by the end of the next look."""
         self.clock.advance(after_s)
         self.journal.keepers.beat("0.1.0")
-        self.journal.keepers.listed("local", "account-1")
+        if self.key_taken:
+            self.journal.keepers.listed("local", "account-1")
+        else:
+            self.journal.keepers.not_listed("local", "account-1", "401")
         self.notices.step()
         deadline = Deadline(30, poll_s=0.01)
         while self.notices.working() and not deadline.passed():
@@ -61,9 +65,9 @@ class Scene:
         self.fuse(seq)
         self.story.phase("train")
 
-    def fuse(self, seq: int = 1) -> None:
+    def fuse(self, seq: int = 1, name: str = "fuse") -> None:
         ends_at = self.clock.now() + timedelta(hours=10)
-        self.journal.timers.guard(self.story.label, "fuse", "armed", seq=seq, ends_at=ends_at)
+        self.journal.timers.guard(self.story.label, name, "armed", seq=seq, ends_at=ends_at)
 
 
 def noted(scene: Scene, what: str) -> bool:

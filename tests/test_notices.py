@@ -158,6 +158,18 @@ def test_guards_that_are_too_few_for_a_minute_are_told_once(scene: Scene) -> Non
     assert len(scene.look(after_s=61)) == 2
 
 
+def test_a_key_that_is_refused_is_told_though_two_guards_are_left(scene: Scene) -> None:
+    scene.rented()
+    scene.fuse(name="provider")
+    scene.look()
+    scene.key_taken = False
+    assert len(scene.look(after_s=55)) == 1
+    assert scene.look(after_s=61)[1:] == ["gpurun: smoke: only fuse and provider guard its box"]
+    said = scene.inbox.messages[-1]["message"]
+    assert "keeper does not see local" in said and "gpurun auth" in said
+    assert len(scene.look(after_s=61)) == 2
+
+
 def test_a_guard_that_is_back_within_a_minute_was_not_missing(scene: Scene) -> None:
     scene.rented()
     scene.look()

@@ -10,7 +10,7 @@ from gpurun.glance.money import cents
 from gpurun.glance.rows import iso
 from gpurun.keeper.telling import Louder
 from gpurun.marks import MARKS, passed
-from gpurun.show.risk import alive, lacks_guards
+from gpurun.show.risk import alive, lacks_guards, lacks_keeper
 from gpurun.show.text import duration, local_time, printable
 
 Document = dict[str, Any]
@@ -87,14 +87,21 @@ def _of_live(run: Document, name: str) -> Iterator[News]:
     if run["kept_until"] is not None:
         yield _kept(run, name)
     if lacks_guards(run):
-        holding = " and ".join(alive(run)) or "nothing"
-        yield _news(
-            run,
-            "guards",
-            f"{name}: only {holding} guards its box",
-            "Fewer than two guards are alive: if it fails, nothing ends the bill. "
-            f"`gpurun status {run['id']}` shows them.",
+        yield _guards(run, name)
+
+
+def _guards(run: Document, name: str) -> News:
+    held = alive(run)
+    holding = " and ".join(held) or "nothing"
+    says = "Fewer than two guards are alive: if it fails, nothing ends the bill."
+    if lacks_keeper(run):
+        says = (
+            f"gpurun's keeper does not see {printable(run['provider'] or 'its provider')}, so that "
+            "it can end nothing there; if its key was revoked, `gpurun auth` takes a new one."
         )
+    guard = "guard" if len(held) > 1 else "guards"
+    says = f"{says} `gpurun status {run['id']}` shows them."
+    return _news(run, "guards", f"{name}: only {holding} {guard} its box", says)
 
 
 def _still_billing(run: Document, name: str, louder: Louder) -> News:

@@ -18,7 +18,7 @@ from gpurun.keeper.post import Letter, Post
 from gpurun.marks import MARKS
 from gpurun.places import Places
 from gpurun.settings import Settings
-from gpurun.show.risk import FEWEST_GUARDS, NOT_YET_ARMED
+from gpurun.show.risk import NOT_YET_ARMED
 from gpurun.store import Journal
 from gpurun.store.notices import Glimpse
 from gpurun.store.told import Told
@@ -139,9 +139,9 @@ class Notices:
         return (*stage, money if percent >= MARKS[0] - 1 else None, few)
 
     def _few(self, glimpse: Glimpse) -> bool:
-        """Fewer than two guards, for a while."""
+        """Fewer than two guards, or no keeper, for a while."""
         early = glimpse.phase in NOT_YET_ARMED or glimpse.ending is not None
-        if early or glimpse.guards is None or glimpse.guards >= FEWEST_GUARDS:
+        if early or glimpse.guarded:
             self._few_since_s.pop(glimpse.run_id, None)
             return False
         self._few_since_s.setdefault(glimpse.run_id, self._clock.boot_s())

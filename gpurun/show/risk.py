@@ -11,6 +11,7 @@ HERE = "local"  # the box is on this machine: off together, and its files stay
 STAYS = "ssh"  # the user's own host: its files stay there
 NOT_YET_ARMED = ("rent", "boot", "accept")  # until then the keeper alone guards a box
 FEWEST_GUARDS = 2
+KEEPER = "keeper"
 
 
 def if_off(run: dict[str, Any]) -> str | None:
@@ -52,16 +53,16 @@ def only_guard(run: dict[str, Any]) -> str:
     if run["state"] not in LIVE:
         return ""
     if not bills(run):
-        held = alive(run) if lacks_guards(run) else []
+        held = alive(run)
+        if len(held) != 1 or not lacks_guards(run):
+            return ""
         goes_on = "if it fails, nothing ends what runs there"
-        return (
-            f"{run['id']}: only {called(held[0], run)} guards its box; {goes_on}." if held else ""
-        )
+        return f"{run['id']}: only {called(held[0], run)} guards its box; {goes_on}."
     able = money_guards(run)
     if len(able) != 1:
         return ""
     said = f"{run['id']}: one guard alone can end its bill now, {called(able[0], run)}"
-    if able != ["keeper"]:
+    if able != [KEEPER]:
         return f"{said}. Run `gpurun keeper start`."
     dies = if_dies(run)
     return f"{said}; {dies}." if dies else f"{said}."
@@ -73,14 +74,19 @@ def alive(run: dict[str, Any]) -> list[str]:
 
 
 def lacks_guards(run: dict[str, Any]) -> bool:
-    """Whether fewer than two guards hold a box that ought to have them by now."""
+    """Whether a box that ought to have them by now has fewer than two guards, or no keeper."""
     return (
         run["state"] == "active"
         and run["timer"] is not None
         and run["timer"]["kind"] != "ending"
         and run["phase"] not in NOT_YET_ARMED
-        and len(alive(run)) < FEWEST_GUARDS
+        and (len(alive(run)) < FEWEST_GUARDS or lacks_keeper(run))
     )
+
+
+def lacks_keeper(run: dict[str, Any]) -> bool:
+    """Whether it runs no more, or its provider refuses its key: it then ends nothing on time."""
+    return KEEPER not in alive(run)
 
 
 def money_guards(run: dict[str, Any]) -> list[str]:

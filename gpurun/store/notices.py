@@ -26,13 +26,13 @@ FROM runs WHERE state IN {_LIVE}
 """
 _BOXES = f"""
 SELECT run_id, label, usd_per_hour, sent_at, gone_at,
-       (SELECT count(*) FROM keeper_accounts AS seen
+       EXISTS (SELECT 1 FROM keeper_accounts AS seen
         WHERE seen.provider = box.provider AND seen.account_id = box.account_id
           AND seen.auth_ok AND seen.listed_at > :listed)
-     + (SELECT count(*) FROM guards AS guard
+   AND EXISTS (SELECT 1 FROM guards AS guard
         WHERE guard.label = box.label AND guard.name != 'keeper' AND guard.state = 'armed'
           AND guard.read_back_at > CASE guard.name WHEN 'fuse' THEN :fuse ELSE :provider END)
-       AS guards
+       AS guarded
 FROM instances AS box
 WHERE run_id IN (SELECT id FROM runs WHERE state IN {_LIVE})
   AND state NOT IN ('intent', 'refused', 'expired')
@@ -59,7 +59,7 @@ class Glimpse:
     judged: bool  # somebody has said why its training failed
     kept: bool  # it has failed, and its box is kept for a look
     spent_share: float  # of its budget, about; 0: not known
-    guards: int | None  # alive, of the box that has the fewest; None: there is no box
+    guarded: bool  # each box by the keeper, that sees its account, and another
 
 
 @dataclass(slots=True)
@@ -117,7 +117,6 @@ class Notices:
 
     def _glimpse(self, run: Any, boxes: Collection[Any], now_s: float) -> Glimpse:
         spent = sum((self._spent_usd(box, now_s) for box in boxes), 0.0)
-        live = [box.guards for box in boxes if box.gone_at is None]
         budget = _number(run.budget_usd)
         return Glimpse(
             run_id=run.id,
@@ -127,7 +126,7 @@ class Notices:
             judged=bool(run.judged),
             kept=bool(run.kept),
             spent_share=spent / budget if budget > 0 else 0.0,
-            guards=min(live, default=None),
+            guarded=all(box.guarded for box in boxes if box.gone_at is None),
         )
 
     def _spent_usd(self, box: Any, now_s: float) -> float:
