@@ -101,10 +101,13 @@ def _of_all(size: int) -> list[tuple[str, str, str]]:
                 deadline = Deadline(ends_in_s + 60, poll_s=0.2)
                 while made.rows and not deadline.passed():
                     pass
-                _, deleted_s = made.lateness(home.places.database)
+                fired_s, deleted_s = made.lateness(home.places.database)
         finally:
             home.close()
-    return [_row(f"{size} due together, DELETE", deleted_s, 2)]
+    return [
+        _row(f"{size} due together, {len(fired_s)} fired", fired_s, 2),
+        _row(f"{size} due together, DELETE", deleted_s, 2),
+    ]
 
 
 def _idle(home: Home, seconds: float) -> list[tuple[str, str, str]]:
