@@ -274,6 +274,22 @@ def test_a_notifier_that_hangs_for_ever_delays_no_kill(home: Home, inbox: Inbox)
     assert "hunter2" not in home.logs()
 
 
+def test_a_keeper_without_the_extra_says_so_once_and_ends_in_time(home: Home, inbox: Inbox) -> None:
+    hides = home.user / "hides"
+    hides.mkdir()
+    (hides / "sitecustomize.py").write_text("import sys\nsys.modules['apprise'] = None\n")
+    home.env["PYTHONPATH"] = str(hides)
+    settle(home, inbox)
+    run = home.up(home.recipe(train=WAITS, run_minutes=0.1, grace_minutes=0.05))
+    home.until_phase(run, "train")
+    ends_at = home.document(run)["timer"]["ends_at"]
+    home.until_finished(run)
+    receipt = home.document(run)["receipt"]
+    assert seconds(ends_at, receipt["delete_acked_at"]) <= 2, home.logs()
+    home.until(lambda: "pip install 'gpurun[notify]'" in home.run("keeper", "status").stdout)
+    assert not inbox.asked
+
+
 def test_a_keeper_that_is_killed_tells_nothing_twice(home: Home, inbox: Inbox) -> None:
     settle(home, inbox)
     run = home.up(home.recipe(train=WAITS, run_minutes=1))
