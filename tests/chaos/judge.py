@@ -1,8 +1,9 @@
 """Judges a schedule by the meter and the clock of the machine, not by what gpurun says of itself.
 
-A deadline is the one that the journal had in force, and never
-later than the recipe allows; what could not act for a time is forgiven that time and 5 s, and all
-are forgiven what a hypervisor withheld from the machine in the meantime.
+A deadline is the one that the journal had in force, and never later than the recipe allows and what
+it was extended by; after a sleep the journal's alone counts.  What could not act for a time is
+forgiven that time and 5 s, and all are forgiven what a hypervisor withheld from the machine in the
+meantime.
 """
 
 import math
@@ -173,9 +174,10 @@ def _lived_too_long(verdict: Verdict, schedule: Schedule, side: Side, life: Life
     if not timers:
         return  # forgotten, which is counted there
     ends_s = timers[-1].ends_s
-    moved = any(deed.words[:1] == ("extend",) or deed.do == "sleep" for deed in schedule.deeds)
-    if life.launched_s is not None and not moved:
-        whole_s = (schedule.run_minutes + schedule.grace_minutes) * 60 + SLACK_S
+    slept = any(deed.do == "sleep" for deed in schedule.deeds)
+    if life.launched_s is not None and not slept:
+        minutes = schedule.run_minutes + schedule.grace_minutes + schedule.extended_minutes
+        whole_s = minutes * 60 + SLACK_S
         ends_s = min(ends_s, life.launched_s + whole_s)
     due_s = min(_due_s(ends_s + AT_E_S, side.aways), _fuse_due_s(side.machine, life.label, timers))
     if life.back_s is not None:

@@ -83,6 +83,12 @@ class Schedule:
         harmless = ("kill keeper", "wall", "gpurun")
         return not self.beside and not self.then and all(d.do in harmless for d in self.deeds)
 
+    @property
+    def extended_minutes(self) -> float:
+        """The most that its deeds may lengthen a run by."""
+        given = [deed.words[2] for deed in self.deeds if deed.words[:1] == ("extend",)]
+        return sum(float(minutes.removesuffix("m")) for minutes in given)
+
     def excuses(self, ending: str | None) -> bool:
         """Whether a box may have ended before its time: as was wanted, or by its training.
 
