@@ -4,7 +4,7 @@ How a box is known is told in gpurun/identity.py.
 """
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpurun.blackbox import BlackBox
 from gpurun.identity import came_after, is_box_of
-from gpurun.model import SETTLED, AttemptState, Instance, InstanceState
+from gpurun.model import SETTLED, Attempt, AttemptState, Instance, InstanceState
 from gpurun.provider import HoldsMore, Provisioner
 
 if TYPE_CHECKING:
@@ -76,21 +76,22 @@ def disks_of(cloud: Provisioner) -> list[Instance]:
     return [row for row in rows if row.state is not InstanceState.GONE]
 
 
-def known_of(
-    journal: "Journal", rows: Sequence[Instance], but: Collection[str] = frozenset()
-) -> Known:
-    """All that the journal has which may be one of these rows, without some labels."""
+def known_of(journal: "Journal", rows: Sequence[Instance]) -> Known:
+    """All that the journal has which may be one of these rows."""
     attempts = journal.attempts
-    found = attempts.find([row.label for row in rows if row.label not in but])
+    found = attempts.find([row.label for row in rows])
     for provider in {row.provider for row in rows}:
-        found |= {attempt.label: attempt for attempt in attempts.live(provider, but)}
-    return Known(
-        journal.owner.ensure()[0],
-        tuple(
-            Claim(a.provider, a.label, a.state, a.instance_id, a.created_at, a.sent_at)
-            for a in found.values()
-        ),
+        found |= {attempt.label: attempt for attempt in attempts.live(provider)}
+    return known_by(journal.owner.ensure()[0], found.values())
+
+
+def known_by(owner_id: str, attempts: Iterable[Attempt]) -> Known:
+    """The same of what was read of it."""
+    claims = (
+        Claim(a.provider, a.label, a.state, a.instance_id, a.created_at, a.sent_at)
+        for a in attempts
     )
+    return Known(owner_id, tuple(claims))
 
 
 def known_by_blackbox(blackbox: BlackBox) -> Known:

@@ -86,6 +86,8 @@ def look(
     if row is not None:
         # The word of a DELETE is not believed: ask again.  A lost answer's id is learnt here.
         evidence = replace(evidence, instance_id=row.id, acked_s=None)
+        if evidence.created_at is None and row.label == evidence.label:
+            evidence = replace(evidence, created_at=row.created_at)
         return evidence, Verdict(False, f"{row.label} (instance {row.id}) is still listed")
     traits = cloud.traits
     return evidence, of_death(evidence, traits.proof_gap_s, unseen_span_s=traits.settle_window_s)

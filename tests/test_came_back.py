@@ -8,7 +8,7 @@ import signal
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
@@ -118,18 +118,27 @@ def test_a_journal_that_is_locked_keeps_it_no_longer(world: World, was: str) -> 
         world.tick(5, apart_s=61)
         assert world.journal.attempts.get(LABEL).state is AttemptState.GONE
         world.cloud.boxes[own.id] = own
+    with locked(world):
+        world.tick(9, apart_s=10)
+        assert list(world.cloud.boxes) == ([own.id] if was == "refused" else [])
+    world.tick(10, apart_s=10)
+    if was == "refused":
+        assert world.journal.attempts.get(EARLIER).state is AttemptState.REFUSED
+
+
+@contextmanager
+def locked(world: World) -> Iterator[None]:
+    """Another program holds the journal from before the keeper starts anew."""
     other = sqlite3.connect(world.places.database, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     world.journal.database.close()
     world.journal = Journal(world.places.database, world.clock, busy_timeout_s=0.01)
     keeper(world)
-    world.tick(9, apart_s=10)
-    assert list(world.cloud.boxes) == ([own.id] if was == "refused" else [])
-    other.execute("ROLLBACK")
-    other.close()
-    world.tick(10, apart_s=10)
-    if was == "refused":
-        assert world.journal.attempts.get(EARLIER).state is AttemptState.REFUSED
+    try:
+        yield
+    finally:
+        other.execute("ROLLBACK")
+        other.close()
 
 
 def keeper(world: World) -> None:
@@ -306,3 +315,46 @@ def test_one_that_was_extended_since_it_was_looked_at_lives(world: World) -> Non
     endings.fire = extended_first  # type: ignore[method-assign]
     world.tick(4)
     assert world.alive and world.journal.runs.get("run00001").ending is None
+
+
+def given_to_another(world: World, box_id: str) -> None:
+    [own, *_] = world.cloud.boxes.values()
+    world.cloud.boxes[box_id] = replace(
+        own, id=box_id, label="a-customers-training", created_at=world.clock.now()
+    )
+
+
+def test_an_id_of_a_list_that_is_given_again_is_not_touched(world: World) -> None:
+    """F46: its own was ended, and is not proven gone yet."""
+    refused(world)
+    goes_on(world)
+    listed(world, "7")
+    for _ in range(90):
+        if "7" in world.cloud.boxes:
+            world.tick()
+    world.tick(2)
+    given_to_another(world, "7")
+    world.tick(90)
+    assert "7" in world.cloud.boxes
+    assert world.journal.attempts.get(EARLIER).state is AttemptState.GONE
+
+
+def test_an_id_that_is_given_again_during_an_outage_is_not_touched(world: World) -> None:
+    """Its own was ended in the console meanwhile."""
+    refused(world)
+    goes_on(world)
+    listed(world, "7")
+    destroy = world.cloud.destroy
+
+    def fails(_box_id: str) -> None:
+        raise ProviderError("503")
+
+    world.cloud.destroy = fails  # type: ignore[method-assign]
+    world.tick(30, apart_s=5)
+    world.cloud.boxes.pop("7")
+    given_to_another(world, "7")
+    world.tick(30, apart_s=5)
+    world.cloud.destroy = destroy  # type: ignore[method-assign]
+    world.tick(30, apart_s=20)
+    assert "7" in world.cloud.boxes
+    assert world.journal.attempts.get(EARLIER).state is AttemptState.GONE

@@ -162,7 +162,7 @@ def test_what_no_list_has_shown_lately_is_looked_at_before_it_is_ended(clock: Fa
     for charge in map(ending._charge, ending.boxes):
         bought = replace(charge.evidence(clock), created_at=clock.now())
         ending.rounds.step(charge)
-        ending.rounds._cases[charge.label].evidence = bought
+        ending.rounds._cases[charge.key].evidence = bought
     ending.rounds.begin()
     assert ending.settled()
     assert cloud.requests == []

@@ -36,7 +36,8 @@ def resolve(ctx: Context, attempt: Attempt) -> Attempt | None:
         if account == attempt.account_id:
             looks += 1
             if rows:
-                ctx.journal.attempts.made(attempt.label, rows[0].id, "list")
+                oldest = rows[0]
+                ctx.journal.attempts.made(attempt.label, oldest.id, "list", oldest.created_at)
                 _end_twins(ctx, attempt, twins_among(rows[1:], attempt.sent_at))
                 return ctx.journal.attempts.get(attempt.label)
             if looks >= 3 and asked_at > window_ends:

@@ -7,7 +7,7 @@ from datetime import datetime
 from gpurun.blackbox import KILLING, BlackBox, Entry
 from gpurun.clock import Clock
 from gpurun.keeper.lagging import Laggard, Laggards, brought_forward
-from gpurun.model import SETTLED, Attempt, AttemptState, Timer
+from gpurun.model import SETTLED, Attempt, AttemptState, Instance, Timer
 from gpurun.proof import Evidence
 from gpurun.store import Journal
 from gpurun.store.armed import armed, states
@@ -33,6 +33,13 @@ class Charge:
     attempt: Attempt | None
     laggard: Laggard | None = None  # the guard that brings the timer forward
     killed: bool = False  # a person has said so, or it has come back: no clock is asked
+    by_id: bool = False  # this very box, whatever others bear its label: no row of ours is of it
+    created_at: datetime | None = None  # by the provider, of one that is known by its id alone
+
+    @property
+    def key(self) -> tuple[str, str | None]:
+        """What it is one of: its label has one box, and what has come back beside that."""
+        return self.label, self.instance_id if self.by_id else None
 
     @property
     def is_ending(self) -> bool:
@@ -70,7 +77,14 @@ class Charge:
     def evidence(self, clock: Clock) -> Evidence:
         """To begin with: nothing has been asked yet."""
         if self.attempt is None:
-            return Evidence(self.account, self.label, self.instance_id, boot_id=clock.boot_id)
+            return Evidence(
+                self.account,
+                self.label,
+                self.instance_id,
+                seen=self.by_id,
+                boot_id=clock.boot_id,
+                created_at=self.created_at,
+            )
         return evidence_of(self.attempt, clock)
 
 
@@ -140,20 +154,22 @@ def killed(charge: Charge, entry: Entry) -> Charge:
     return replace(charge, timer=None, fires_at=entry.fires_at, ends_at=ends_at, killed=True)
 
 
-def come_back(attempt: Attempt, instance_id: str, clock: Clock) -> Charge:
-    """It ends now, by its id alone: listed though it is settled, or was never seen."""
+def come_back(attempt: Attempt, row: Instance, clock: Clock) -> Charge:
+    """It ends now, by its id alone: listed though its label is settled, or was never seen."""
     now = clock.now()
     return Charge(
         label=attempt.label,
         provider=attempt.provider,
         account=attempt.account_id,
-        instance_id=instance_id,
+        instance_id=row.id,
         seq=0,
         fires_at=now,
         ends_at=now,
         timer=None,
         attempt=None,
         killed=True,
+        by_id=True,
+        created_at=row.created_at,
     )
 
 

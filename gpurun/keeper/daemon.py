@@ -71,8 +71,7 @@ class Keeper:
         self.blackbox = blackbox
         self._drivers = Drivers(places, clock, cloud_of)
         self.mending = Mending(journal, blackbox, clock)
-        damaged = self.mending.labels
-        self._lists = Lists(cloud_of, clock, journal, blackbox, settings, damaged)
+        self._lists = Lists(cloud_of, clock, journal, blackbox, settings)
         self._due = Due(cloud_of, clock, self._lists.has_answered)
         self._facts = Facts(places, clock, journal, blackbox, cloud_of)
         self._rounds = Rounds(cloud_of, clock, self._facts.of_round, self._lists.shows)
@@ -99,11 +98,10 @@ class Keeper:
             alone(self.mending.step)
             self._facts.note(self._kills.step)
             charges = self._charges.read()
-            charges += self._lists.back(but={charge.label for charge in charges})
             look_at_runs = self._is_time_for_runs()
             if look_at_runs:
                 self._runs = self._unfinished()
-            self.busy = bool(charges or self._runs)
+            self.busy = bool(charges or self._runs or self._rounds.pursues())
             self._beat()
             self._facts.note(self._journal.timers.acknowledge)
             self._hold(charges)
@@ -154,6 +152,8 @@ class Keeper:
         box whose end comes before its turn is ended all the same.
         """
         self._rounds.keep({charge.label for charge in charges})
+        for charge in self._lists.back():
+            alone(partial(self._rounds.step, charge))
         waited, self._waiting = self._waiting, set()
         overdue = {each.label for each in charges if each.label in waited and self._due.ends(each)}
         for charge in charges:

@@ -55,7 +55,7 @@ class Facts:
         attempts, label = self._journal.attempts, charge.label
         if charge.attempt is not None:
             if charge.instance_id is None and (found := evidence.instance_id):
-                self.note(lambda: attempts.made(label, found, "list"))
+                self.note(lambda: attempts.made(label, found, "list", evidence.created_at))
             self.note(lambda: attempts.deleting(label))
             acked = evidence.acked_s is not None
             self.note(lambda: attempts.evidence(label, evidence.to_json(), acked))
@@ -74,19 +74,29 @@ class Facts:
             self.note(lambda: conclude(self._journal, run_id, unproven=why))
 
     def _gone(self, charge: Charge, evidence: Evidence) -> None:
-        label = charge.label
+        label, proven = charge.label, evidence.instance_id
         if charge.attempt is not None:
+            if self._has_another(label, proven):
+                return
             run_id, attempt = charge.attempt.run_id, charge.attempt
             cloud = self._cloud_of(charge.provider)
             self.note(lambda: disarm_all(cloud, attempt, self._journal, self._clock))
             self.note(lambda: self._end_run_of(label, run_id))
-            self.note(lambda: self._journal.attempts.gone(label, evidence.to_json()))
+            self.note(lambda: self._journal.attempts.gone(label, evidence.to_json(), proven))
             self.note(lambda: self._journal.ledger.book(label, "destroy"))
             self.note(lambda: conclude(self._journal, run_id))
         entry = self._blackbox.read().get(label)
-        if entry is not None:
+        if entry is not None and (not charge.by_id or entry.instance_id == proven):
             with contextlib.suppress(OSError):
                 self._blackbox.append(entry.with_state("gone"))
+
+    def _has_another(self, label: str, proven: str | None) -> bool:
+        """An answer to its purchase came late, and named another box than a list had."""
+        try:
+            known = self._journal.attempts.get(label).instance_id
+        except StoreError:
+            return False
+        return known not in (None, proven)
 
     def _end_run_of(self, label: str, run_id: str) -> None:
         """A box that was ended at its deadline, though nobody could write that it was due."""

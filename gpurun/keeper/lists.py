@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from decimal import ROUND_CEILING, Decimal
 from functools import partial
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from gpurun.blackbox import BlackBox
@@ -15,7 +16,7 @@ from gpurun.budget import CENT
 from gpurun.clock import ANSWERS_APART_S, Clock
 from gpurun.engine.limits import period_caps
 from gpurun.errors import GpurunError, ProviderError, ProviderUnreachable
-from gpurun.holdings import Orphan, Whose, document, known_of, orphans_among
+from gpurun.holdings import Orphan, Whose, document, known_by, orphans_among
 from gpurun.identity import age, twins_among
 from gpurun.keeper.alone import alone
 from gpurun.keeper.charges import Charge, come_back
@@ -59,7 +60,6 @@ class _Provider:
     wallet_s: float = float("-inf")
     seen: _Seen | None = None
     missing: dict[str, Evidence] = field(default_factory=dict)
-    back: dict[str, Charge] = field(default_factory=dict)
 
 
 class Lists:
@@ -72,12 +72,7 @@ class Lists:
         journal: Journal,
         blackbox: BlackBox,
         settings: Settings,
-        damaged: Callable[[], Mapping[str, bool]] = dict,
     ) -> None:
-        """`damaged`: labels of which a row cannot be read, and whether their boxes may live; they
-        keep no other waiting.
-        """
-        self._damaged = damaged
         self._blackbox = blackbox
         self._settings = settings
         self._cloud_of = cloud_of
@@ -85,6 +80,7 @@ class Lists:
         self._journal = journal
         self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="list")
         self._providers: dict[str, _Provider] = {}
+        self._back: SimpleQueue[Charge] = SimpleQueue()
         self._remembered: set[str] = set()
         self._watched_at_s = float("-inf")
         self._traffic: dict[str, Decimal] = {}
@@ -118,12 +114,13 @@ class Lists:
         row = seen.by_id.get(evidence.instance_id or "")
         return seen.account == evidence.account and row is not None and evidence.is_of(row)
 
-    def back(self, but: Collection[str]) -> list[Charge]:
-        """What has come back, as long as the journal cannot be told."""
-        found = [
-            each for known in list(self._providers.values()) for each in list(known.back.values())
-        ]
-        return [charge for charge in found if charge.label not in but]
+    def back(self) -> list[Charge]:
+        """What has come back since the last call, and that no row of the journal will end."""
+        found = []
+        with contextlib.suppress(Empty):
+            while True:
+                found.append(self._back.get_nowait())
+        return found
 
     def _watched(self) -> set[str]:
         """Asked now and then: it reads every label that there ever was."""
@@ -145,23 +142,21 @@ class Lists:
             rows = cloud.instances()
             known.answered = True
             known.seen = _Seen(account, began_s, {row.id: row for row in rows})
-            damaged = self._damaged()
-            readable = [row for row in rows if row.label not in damaged]
-            ours = self._journal.attempts.find([row.label for row in readable])
+            attempts, damaged = self._journal.attempts.legible(name, [row.label for row in rows])
+            ours = {row.label: attempts[row.label] for row in rows if row.label in attempts}
             boxes = {label: self._boxes_of(each, account, rows) for label, each in ours.items()}
-            known.back = {
-                label: come_back(each, boxes[label][0].id, self._clock)
-                for label, each in ours.items()
-                if boxes[label] and (each.state is AttemptState.GHOST or each.state in SETTLED)
-            }
-            for label in list(known.back):
-                alone(partial(self._end, cloud, ours[label], boxes[label], known))
-            shown = [row for row in rows if not damaged.get(row.label)]
-            orphans = orphans_among(shown, account, known_of(self._journal, shown, damaged))
+            for label, each in ours.items():
+                if boxes[label] and (each.state is AttemptState.GHOST or each.state in SETTLED):
+                    alone(partial(self._end, each, boxes[label]))
+            held = self._held_by_blackbox(damaged)
+            shown = [row for row in rows if row.label not in held]
+            attempts, _ = self._journal.attempts.legible(name, list(ours))
+            claims = known_by(self._journal.owner.ensure()[0], attempts.values())
+            orphans = orphans_among(shown, account, claims)
             self._journal.keepers.listed(name, account, _documents(orphans, ours))
             for label, attempt in ours.items():
                 for row in boxes[label]:
-                    self._follow(row, attempt)
+                    alone(partial(self._follow, row, attempt))
             self._absent(cloud, account, began_s, rows, known)
             self._look_into_wallet(cloud, account, known)
         except Damaged as error:  # the provider has answered all the same
@@ -194,20 +189,28 @@ class Lists:
         named = [row for row in rows if row.label == attempt.label and evidence.is_of(row)]
         return sorted((row for row in named if row.state is not InstanceState.GONE), key=age)
 
-    def _end(
-        self, cloud: Provisioner, attempt: Attempt, boxes: list[Instance], known: _Provider
-    ) -> None:
+    def _held_by_blackbox(self, damaged: Mapping[str, bool]) -> set[str]:
+        """Labels that may bill, though their rows cannot be read: its timers end them in time."""
+        if not damaged:
+            return set()
+        with contextlib.suppress(OSError):
+            return {label for label in self._blackbox.read() if damaged.get(label)}
+        return set()
+
+    def _end(self, attempt: Attempt, boxes: list[Instance]) -> None:
         """Listed though it never was, or was gone: ended now, whatever its run has gone on with."""
         label, box = attempt.label, boxes[0]
         why = f"{label} is listed though it is {attempt.state}"
         log.error("%s: ending it", why)
         for twin in twins_among(boxes[1:], attempt.sent_at):
-            cloud.destroy(twin.id)
+            self._back.put(come_back(attempt, twin, self._clock))
         try:
             self._journal.endings.end_attempt(label, Ending.FAILED, why)
             self._journal.attempts.reappeared(label)
-            self._journal.attempts.made(label, box.id, "list")
-            known.back.pop(label)
+            self._journal.attempts.made(label, box.id, "list", box.created_at)
+        except StoreError:
+            self._back.put(come_back(attempt, box, self._clock))
+            raise
         finally:  # a journal that is locked, or lost before it is gone, keeps no box alive
             if timer := self._journal.timers.of(label):
                 made = replace(attempt, instance_id=box.id)
@@ -245,7 +248,7 @@ class Lists:
     ) -> None:
         """Ours, seen before, in no list now: proven gone it has ended outside gpurun."""
         by_id = {row.id: row for row in rows}
-        for attempt in self._journal.attempts.live(cloud.name, self._damaged()):
+        for attempt in self._journal.attempts.legible(cloud.name, [])[0].values():
             if (
                 attempt.account_id != account
                 or attempt.state is not AttemptState.SEEN
@@ -263,14 +266,16 @@ class Lists:
             absent = before.plus(listing(account, began_s, []))
             evidence = absent.plus(Lookup(account, asked_s, found))
             known.missing[attempt.label] = evidence
-            verdict = of_death(evidence, cloud.traits.proof_gap_s)
-            if verdict.gone:
-                why = f"{attempt.label} ended outside gpurun"
-                self._journal.endings.end_run(attempt.run_id, Ending.FAILED, why, 0.0)
-                self._journal.runs.failing(attempt.run_id, why, 5)
-                self._journal.attempts.gone(attempt.label, evidence.to_json())
-                self._journal.ledger.book(attempt.label, "destroy")
-                conclude(self._journal, attempt.run_id)
+            if of_death(evidence, cloud.traits.proof_gap_s).gone:
+                alone(partial(self._ended_outside, attempt, evidence))
+
+    def _ended_outside(self, attempt: Attempt, evidence: Evidence) -> None:
+        why = f"{attempt.label} ended outside gpurun"
+        self._journal.endings.end_run(attempt.run_id, Ending.FAILED, why, 0.0)
+        self._journal.runs.failing(attempt.run_id, why, 5)
+        self._journal.attempts.gone(attempt.label, evidence.to_json(), attempt.instance_id)
+        self._journal.ledger.book(attempt.label, "destroy")
+        conclude(self._journal, attempt.run_id)
 
 
 def _documents(orphans: list[Orphan], ours: Collection[str]) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ import logging
 from gpurun.blackbox import BlackBox
 from gpurun.clock import Clock
 from gpurun.store import Journal
-from gpurun.store.cells import Damage, put_right
+from gpurun.store.cells import put_right
 
 log = logging.getLogger("gpurun.keeper")
 
@@ -20,24 +20,18 @@ class Mending:
         self._blackbox = blackbox
         self._clock = clock
         self._looked_s: float | None = None
-        self._left: list[Damage] = []
-
-    def labels(self) -> dict[str, bool]:
-        """Of boxes whose rows are damaged still, and whether they may live."""
-        found: dict[str, bool] = {}
-        for each in self._left:
-            found[each.label] = each.live or found.get(each.label, False)
-        return found
+        self._has_looked_at_all = False
 
     def step(self) -> None:
-        """At first at every row, then at those of boxes that may live; at all while one is left."""
+        """At first at every row, then at those of boxes that may live."""
         now_s = self._clock.boot_s()
-        every = self._looked_s is None or not all(each.live for each in self._left)
         if self._looked_s is not None and now_s - self._looked_s < LOOK_EVERY_S:
             return
         self._looked_s = now_s
         database = self._journal.database
         database.require_current()  # a newer gpurun's words are no damage
-        self._left = put_right(database, self._blackbox.read, self._clock, but_settled=not every)
-        for each in self._left:
+        but_settled = self._has_looked_at_all
+        left = put_right(database, self._blackbox.read, self._clock, but_settled=but_settled)
+        self._has_looked_at_all = True
+        for each in left:
             log.error("the journal is damaged: %s", each)

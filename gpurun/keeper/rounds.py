@@ -75,7 +75,7 @@ class Rounds:
         self._on_round = on_round
         self._shows = shows
         self._lanes: dict[str, _Lane] = {}
-        self._cases: dict[str, Case] = {}
+        self._cases: dict[tuple[str, str | None], Case] = {}
 
     def working(self) -> bool:
         """Whether a round is under way right now."""
@@ -89,29 +89,62 @@ class Rounds:
 
     def keep(self, labels: Collection[str]) -> None:
         """Forget the others: another process has proven their end, and what was gathered before
-        that counts no more, should such a label come back.
+        that counts no more, should such a label come back.  What is ended by its id stays until
+        that is proven, for nobody else knows of it.
         """
-        for label, case in list(self._cases.items()):
-            if label not in labels and not case.busy:
-                self._cases.pop(label, None)
+        for key, case in list(self._cases.items()):
+            if case.charge.label not in labels and not case.busy and not case.charge.by_id:
+                self._cases.pop(key, None)
+
+    def pursues(self) -> bool:
+        """Whether something is being ended by its id, of which no journal knows."""
+        return any(case.charge.by_id for case in list(self._cases.values()))
 
     def step(self, charge: Charge) -> None:
         """This box is to end; `begin` starts its next round if that is due."""
-        now_s = self._clock.boot_s()
-        fresh = Case(charge, charge.evidence(self._clock), now_s, now_s)
-        case = self._cases.setdefault(charge.label, fresh)
-        if not case.busy and case.is_of_another(charge):  # a twin, whose proof is not its own
-            case = self._cases[charge.label] = fresh
+        case = self._cases.get(charge.key)
+        if case is not None and not case.busy and case.is_of_another(charge):
+            self._go_on_by_id(case)
+            case = None
+        if case is None:
+            now_s = self._clock.boot_s()
+            case = Case(charge, charge.evidence(self._clock), now_s, now_s)
+            self._cases[charge.key] = case
+        self._next_round(case, charge)
+
+    def _go_on_by_id(self, case: Case) -> None:
+        """Its label is known to have another box by now: it may live all the same, and the proof of
+        one is not the other's.
+        """
+        del self._cases[case.charge.key]
+        found = case.evidence
+        case.charge = replace(
+            case.charge,
+            instance_id=found.instance_id,
+            created_at=found.created_at,
+            timer=None,
+            attempt=None,
+            killed=True,
+            by_id=True,
+        )
+        self._cases.setdefault(case.charge.key, case)
+
+    def _next_round(self, case: Case, charge: Charge) -> None:
         learnt = case.evidence.instance_id is None and charge.instance_id is not None
-        if case.busy or (case.due_s > now_s and not learnt):
+        if case.busy or (case.due_s > self._clock.boot_s() and not learnt):
             return
         case.busy, case.charge = True, charge
         if learnt:  # by its driver, or a list: it was never asked for
             case.evidence, case.failures = replace(case.evidence, instance_id=charge.instance_id), 0
+        if case.evidence.created_at is None and charge.attempt is not None:
+            case.evidence = replace(case.evidence, created_at=charge.attempt.created_at)
         self._lane(charge.provider).due.append(case)
 
     def begin(self) -> None:
         """Several of one provider are asked for at once, if none of them has failed before."""
+        for case in list(self._cases.values()):
+            if case.charge.by_id:
+                self._next_round(case, case.charge)
         for lane in self._lanes.values():
             due, lane.due = lane.due, []
             to_ask, to_look = _split(due, _is_to_be_asked)
@@ -225,7 +258,7 @@ class Rounds:
 
     def _ended(self, case: Case, verdict: Verdict, gap_s: float) -> None:
         """A round has ended, whatever has come of it."""
-        label = case.charge.label
+        label, key = case.charge.label, case.charge.key
         if verdict.why != case.why:
             case.why = verdict.why
             log.info("%s: %s", label, verdict.why)
@@ -235,9 +268,9 @@ class Rounds:
             self._on_round(case.charge, case.evidence, verdict)
         except Exception:
             log.exception("recording the round of %s failed", label)
+        if verdict.gone and self._cases.get(key) is case:
+            del self._cases[key]
         case.busy = False
-        if verdict.gone:
-            self._cases.pop(label, None)
 
 
 def _is_to_be_asked(case: Case) -> bool:

@@ -1,8 +1,9 @@
 """Attempts: one label, one create.  The way of a label is the way of its money."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from decimal import Decimal
+from typing import Any
 
 import sqlalchemy
 from sqlmodel import Session, col, select
@@ -15,8 +16,11 @@ from gpurun.store.holds import add_hold
 from gpurun.store.ledger import Caps, add_reservation, add_reserve, release_reservation
 from gpurun.store.rows import attempt_from, attempt_of, columns
 from gpurun.store.runs import fence
-from gpurun.store.tables import EventRow, GuardRow, InstanceRow
+from gpurun.store.tables import BadCell, EventRow, GuardRow, InstanceRow
 from gpurun.store.timers import add_timer
+
+_QUERY = sqlalchemy.select(*columns(Attempt, InstanceRow))
+_LIVE = col(InstanceRow.state).not_in([state.value for state in SETTLED])
 
 
 class Attempts:
@@ -31,16 +35,37 @@ class Attempts:
             rows = session.exec(query.order_by(col(InstanceRow.ceiling_at)))
             return sorted((attempt_of(row) for row in rows), key=_age)
 
-    def live(self, provider: str | None = None, but: Collection[str] = ()) -> list[Attempt]:
-        """Attempts that bill, or may, without some; of one provider only, if it is named."""
-        query = sqlalchemy.select(*columns(Attempt, InstanceRow)).where(
-            col(InstanceRow.state).not_in([state.value for state in SETTLED]),
-            col(InstanceRow.label).not_in(but),
-        )
+    def live(self, provider: str | None = None) -> list[Attempt]:
+        """Attempts that bill, or may; of one provider only, if it is named."""
+        query = _QUERY.where(_LIVE)
         if provider is not None:
             query = query.where(col(InstanceRow.provider) == provider)
         with self._database.read() as session:
-            return [attempt_from(row) for row in session.connection().execute(query).all()]
+            return _found(session, query)
+
+    def legible(
+        self, provider: str, labels: Sequence[str]
+    ) -> tuple[dict[str, Attempt], dict[str, bool]]:
+        """Those of a provider that bill, or may, and those of these labels, as far as their rows
+        can be read; of the others, whether their boxes may bill.
+        """
+        wanted = ((col(InstanceRow.provider) == provider) & _LIVE) | col(InstanceRow.label).in_(
+            list(labels)
+        )
+        with self._database.read() as session:
+            try:
+                return {each.label: each for each in _found(session, _QUERY.where(wanted))}, {}
+            except BadCell:
+                found, damaged = {}, {}
+                of_label = select(InstanceRow.label, InstanceRow.state).where(wanted)
+                for label, state in session.connection().execute(of_label).all():
+                    try:
+                        [found[label]] = _found(
+                            session, _QUERY.where(col(InstanceRow.label) == label)
+                        )
+                    except BadCell:
+                        damaged[label] = state not in SETTLED
+                return found, damaged
 
     def providers_since(self, since: datetime) -> set[str]:
         """Where labels live, or were asked for or gone since then."""
@@ -108,11 +133,19 @@ class Attempts:
             session.add(row)
             return row.sent_at
 
-    def made(self, label: str, instance_id: str, id_from: str) -> None:
-        """R7: an id exists.  A fact: recorded whatever else has happened."""
+    def made(
+        self, label: str, instance_id: str, id_from: str, created_at: datetime | None = None
+    ) -> None:
+        """R7: an id exists.  A fact: recorded whatever else has happened; but one from a list takes
+        no other's place, for it may be of a twin.
+        """
         with self._database.write() as session:
             row = _row(session, label)
-            row.instance_id, row.id_from = instance_id, id_from
+            if id_from != "list" or row.instance_id in (None, instance_id):
+                row.instance_id, row.id_from = instance_id, id_from
+                row.created_at = created_at or row.created_at
+                if id_from == "list":
+                    row.first_seen_at = row.first_seen_at or self._clock.now()
             if row.state in (AttemptState.SENDING, AttemptState.UNCLEAR, AttemptState.INTENT):
                 row.state = AttemptState.MADE.value
             elif row.state in (AttemptState.GHOST, AttemptState.EXPIRED, AttemptState.REFUSED):
@@ -191,11 +224,14 @@ class Attempts:
                 row.delete_acked_at = self._clock.now()
             session.add(row)
 
-    def gone(self, label: str, evidence_json: str) -> None:
-        """K6: proven.  The reservation is free, the box bills no more."""
+    def gone(self, label: str, evidence_json: str, instance_id: str | None = None) -> None:
+        """K6: proven.  The reservation is free, the box bills no more.
+
+        Nothing is written where `instance_id` was proven gone, and its label has another by now.
+        """
         with self._database.write() as session:
             row = _row(session, label)
-            if row.state == AttemptState.GONE:
+            if row.state == AttemptState.GONE or _is_anothers(row, instance_id):
                 return
             row.state, row.gone_at = AttemptState.GONE.value, self._clock.now()
             row.evidence_json = evidence_json
@@ -240,6 +276,14 @@ def _row(session: Session, label: str) -> InstanceRow:
     if row is None:
         raise LookupError(f"no attempt {label} in the journal")
     return row
+
+
+def _is_anothers(row: InstanceRow, instance_id: str | None) -> bool:
+    return instance_id is not None and row.instance_id not in (None, instance_id)
+
+
+def _found(session: Session, query: sqlalchemy.Select[Any]) -> list[Attempt]:
+    return [attempt_from(row) for row in session.connection().execute(query).all()]
 
 
 def _age(attempt: Attempt) -> tuple[bool, float]:

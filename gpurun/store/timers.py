@@ -228,7 +228,8 @@ def replace_at_once(session: Session, old: TimerRow, timer: Timer) -> Timer:
     """
     seqs = session.exec(select(TimerRow.seq).where(TimerRow.label == old.label))
     timer = replace(timer, seq=max(timer.seq, max(seqs) + 1))
-    for row in session.exec(select(TimerRow).where(TimerRow.label == old.label)):
+    of_label = select(TimerRow).where(TimerRow.label == old.label)
+    for row in session.exec(of_label.where(TimerRow.state != TimerState.SUPERSEDED)):
         row.state = TimerState.SUPERSEDED
         session.add(row)
     add_timer(session, timer, TimerState.IN_FORCE)

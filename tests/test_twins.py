@@ -1,0 +1,195 @@
+"""Several boxes of one label: each is ended, none is forgotten for another, and none called gone.
+
+A real keeper over a real journal, with a clock and a cloud that a test holds in its hand.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+
+from gpurun import glance
+from gpurun.errors import ProviderError
+from gpurun.model import AttemptState, Ending, Instance, InstanceState, RunState
+from gpurun.store.ledger import Caps
+from gpurun.timers import entry_of
+from tests.test_came_back import EARLIER, goes_on, keeper, listed, locked, refused, world
+from tests.test_keeper import World
+
+__all__ = ["world"]  # a fixture
+
+
+def outage(world: World, until: Callable[[], bool]) -> list[str]:
+    """DELETE fails until then; returns the ids that are asked for."""
+    destroy, asked = world.cloud.destroy, []
+
+    def fails(box_id: str) -> None:
+        asked.append(box_id)
+        if not until():
+            raise ProviderError("503")
+        destroy(box_id)
+
+    world.cloud.destroy = fails  # type: ignore[method-assign]
+    return asked
+
+
+def test_what_cannot_be_ended_is_shown_and_ended_when_it_can(world: World) -> None:
+    refused(world)
+    own = goes_on(world)
+    listed(world, "7")
+    listed(world, "8", later_s=1)
+    over: list[bool] = []
+    asked = outage(world, lambda: bool(over))
+    world.tick(60, apart_s=10)
+    assert {"7", "8"} <= set(asked)
+    shown = glance.status(world.places.root, world.clock.now())
+    assert world.journal.attempts.get(EARLIER).state is AttemptState.DELETING
+    assert [run["state"] for run in shown["runs"]] == ["still_billing"]
+    assert [(each["instance_id"], each["whose"]) for each in shown["orphans"]] == [
+        ("8", "probably_ours")
+    ]
+    over.append(True)
+    world.tick(20, apart_s=10)
+    assert list(world.cloud.boxes) == [own.id]
+
+
+def test_a_twin_whose_delete_was_not_kept_is_ended_again(world: World) -> None:
+    refused(world)
+    own = goes_on(world)
+    listed(world, "7")
+    listed(world, "8", later_s=1)
+    destroy, lied = world.cloud.destroy, []
+
+    def lies(box_id: str) -> None:
+        if box_id == "8" and not lied:
+            lied.append(box_id)
+        else:
+            destroy(box_id)
+
+    world.cloud.destroy = lies  # type: ignore[method-assign]
+    world.tick(120)
+    assert lied and list(world.cloud.boxes) == [own.id]
+
+
+def test_lists_that_show_one_at_a_time_keep_neither(world: World) -> None:
+    refused(world)
+    own = goes_on(world)
+    with locked(world):
+        listed(world, "7")
+        listed(world, "8", later_s=1)
+        rows, looks = world.cloud.instances, []
+
+        def flickers() -> list[Instance]:
+            looks.append(1)
+            hidden = "7" if len(looks) % 2 else "8"
+            return [row for row in rows() if row.id != hidden]
+
+        world.cloud.instances = flickers  # type: ignore[method-assign]
+        began_s = world.clock.boot_s()
+        asked = outage(world, lambda: world.clock.boot_s() - began_s > 120)
+        world.tick(300)
+        assert list(world.cloud.boxes) == [own.id]
+    assert len(asked) < 30, "it does not wait longer each time"
+
+
+def sent(world: World) -> None:
+    """EARLIER was asked for; nobody knows what came of it."""
+    attempts = world.journal.attempts
+    made = replace(world.story.attempt(), label=EARLIER, account_id=world.cloud.account_id)
+    timer = replace(world.story.timer(1, 5), label=EARLIER)
+    attempts.intend(made, timer, [], Decimal(1), Caps(Decimal(10)), world.epoch)
+    attempts.sending(EARLIER, world.epoch)
+    world.blackbox.append(entry_of(attempts.get(EARLIER), timer, "sending"))
+    world.clock.advance(2)
+    made_now(world, "7")
+    world.journal.endings.end_run("run00001", Ending.KILL, "", 0)
+
+
+def made_now(world: World, box_id: str) -> None:
+    world.cloud.boxes[box_id] = Instance(
+        provider="fake",
+        id=box_id,
+        label=EARLIER,
+        state=InstanceState.STARTING,
+        usd_per_hour=Decimal("3.60"),
+        created_at=world.clock.now(),
+        gpu="H100",
+        gpu_count=1,
+    )
+
+
+def answered(world: World) -> None:
+    """The late answer names another box than the list had."""
+    made_now(world, "8")
+    world.journal.attempts.made(EARLIER, "8", "answer")
+
+
+def test_the_box_of_a_list_is_not_forgotten_for_that_of_a_late_answer(world: World) -> None:
+    sent(world)
+    over: list[bool] = []
+    outage(world, lambda: bool(over))
+    world.tick(5)
+    assert world.journal.attempts.get(EARLIER).instance_id == "7"
+    answered(world)
+    over.append(True)
+    world.tick(60, apart_s=3)
+    assert world.cloud.boxes == {}
+    assert world.journal.runs.get("run00001").state is RunState.KILLED
+
+
+def test_a_list_takes_no_place_of_an_answer(world: World) -> None:
+    sent(world)
+    rows, done = world.cloud.instances, []
+
+    def late() -> list[Instance]:
+        found = rows()
+        if not done and any(row.label == EARLIER for row in found):
+            done.append(1)
+            answered(world)
+        return found
+
+    world.cloud.instances = late  # type: ignore[method-assign]
+    world.tick(60, apart_s=3)
+    assert done and world.cloud.boxes == {}
+    assert world.journal.attempts.get(EARLIER).instance_id == "8"
+    assert world.journal.runs.get("run00001").state is RunState.KILLED
+
+
+@pytest.mark.parametrize("at_look", [1, 2])
+def test_the_proof_of_one_is_not_that_of_the_other(world: World, at_look: int) -> None:
+    """The answer is written while the last look at the first one is under way."""
+    sent(world)
+    instance, looks = world.cloud.instance, []
+
+    def late(box_id: str) -> Instance | None:
+        row = instance(box_id)
+        if row is None and "7" not in world.cloud.boxes:
+            looks.append(box_id)
+            if len(looks) == at_look:
+                answered(world)
+        return row
+
+    world.cloud.instance = late  # type: ignore[method-assign]
+    gone_at = None
+    for _ in range(120):
+        world.tick()
+        if world.journal.attempts.get(EARLIER).state is AttemptState.GONE and gone_at is None:
+            gone_at = world.clock.now()
+            assert world.cloud.boxes == {}, "it was called gone while it lived"
+    assert gone_at is not None and len(looks) >= at_look
+
+
+def test_a_keeper_that_starts_anew_forgets_none_that_is_in_the_journal(world: World) -> None:
+    refused(world)
+    own = goes_on(world)
+    listed(world, "7")
+    outage(world, lambda: False)
+    world.tick(5, apart_s=31)
+    del world.cloud.destroy  # type: ignore[attr-defined]
+    keeper(world)
+    world.tick(5, apart_s=31)
+    assert list(world.cloud.boxes) == [own.id]
+    gone_at = world.journal.attempts.get(EARLIER).gone_at
+    assert gone_at is not None and world.clock.now() - gone_at < timedelta(minutes=3)
