@@ -4,7 +4,8 @@ No sleep, no clock of its own, and no writable journal: whoever calls decides wh
 due and where the evidence is kept (protocol I8).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -123,7 +124,9 @@ def _compare(
     rows = [row for row in held.rows if evidence.is_of(row)]
     evidence = evidence.plus(listing(held.account, held.began_s, rows))
     if alive := [row for row in rows if row.state is not InstanceState.GONE]:
-        return evidence, _oldest(alive, evidence, cloud)
+        its_own = min(alive, key=age)
+        _end_twins(its_own, twins_of(evidence, held.rows), cloud)
+        return evidence, its_own
     if evidence.instance_id is None:
         return evidence, None
     began_s = clock.boot_s()
@@ -133,9 +136,29 @@ def _compare(
     return evidence.plus(Lookup(held.account, began_s, found is not None)), found
 
 
-def _oldest(rows: list[Instance], evidence: Evidence, cloud: Provisioner) -> Instance:
-    """Of several that a lost request may have made; the others are ended at once."""
-    oldest, *others = sorted(rows, key=age)
-    for twin in twins_among(others, evidence.sent_at):
-        cloud.destroy(twin.id)
-    return oldest
+def _end_twins(its_own: Instance, twins: Iterable[Instance], cloud: Provisioner) -> None:
+    """Its own is ended by its id from the next round on; with a twin that cannot be ended, now: no
+    id is known then, so that a keeper that starts anew forgets neither.
+
+    ProviderError: one could not be.
+    """
+    failed = None
+    for twin in twins:
+        try:
+            cloud.destroy(twin.id)
+        except ProviderError as error:
+            failed = error
+    if failed is not None:
+        with suppress(ProviderError):
+            cloud.destroy(its_own.id)
+        raise failed
+
+
+def twins_of(evidence: Evidence, rows: Sequence[Instance]) -> list[Instance]:
+    """Of several that a request may have made whose answer was lost, all but the oldest: they end
+    at once.  None where its own id is known.
+    """
+    if evidence.instance_id is not None:
+        return []
+    alive = [row for row in rows if evidence.is_of(row) and row.state is not InstanceState.GONE]
+    return twins_among(sorted(alive, key=age)[1:], evidence.sent_at)

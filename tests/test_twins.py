@@ -7,10 +7,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
+from types import SimpleNamespace
 
 import pytest
 
 from gpurun import glance
+from gpurun.engine.seen import resolve
 from gpurun.errors import ProviderError
 from gpurun.model import AttemptState, Ending, Instance, InstanceState, RunState
 from gpurun.store.ledger import Caps
@@ -47,9 +49,6 @@ def test_what_cannot_be_ended_is_shown_and_ended_when_it_can(world: World) -> No
     shown = glance.status(world.places.root, world.clock.now())
     assert world.journal.attempts.get(EARLIER).state is AttemptState.DELETING
     assert [run["state"] for run in shown["runs"]] == ["still_billing"]
-    assert [(each["instance_id"], each["whose"]) for each in shown["orphans"]] == [
-        ("8", "probably_ours")
-    ]
     over.append(True)
     world.tick(20, apart_s=10)
     assert list(world.cloud.boxes) == [own.id]
@@ -181,15 +180,104 @@ def test_the_proof_of_one_is_not_that_of_the_other(world: World, at_look: int) -
     assert gone_at is not None and len(looks) >= at_look
 
 
-def test_a_keeper_that_starts_anew_forgets_none_that_is_in_the_journal(world: World) -> None:
+def test_what_a_list_has_told_of_one_is_not_believed_of_the_other(world: World) -> None:
+    """That it was seen would make an absence its death, before its window is over."""
+    sent(world)
+    world.tick(8)
+    answered(world)
+    made_now(world, "8")
+    shown_at = world.clock.now() + timedelta(seconds=60)
+    rows, instance, destroy = world.cloud.instances, world.cloud.instance, world.cloud.destroy
+
+    def hidden(box_id: str) -> bool:
+        return box_id == "8" and world.clock.now() < shown_at
+
+    def lagging() -> list[Instance]:
+        return [row for row in rows() if not hidden(row.id)]
+
+    def ends(box_id: str) -> None:
+        if not hidden(box_id):
+            destroy(box_id)
+
+    world.cloud.instances = lagging  # type: ignore[method-assign]
+    world.cloud.instance = lambda one: None if hidden(one) else instance(one)  # type: ignore[method-assign]
+    world.cloud.destroy = ends  # type: ignore[method-assign]
+    for _ in range(58):
+        world.tick()
+        assert world.journal.attempts.get(EARLIER).state is not AttemptState.GONE
+    world.tick(60, apart_s=5)
+    assert world.cloud.boxes == {}
+
+
+def test_a_box_without_a_label_is_known_by_the_id_of_its_answer(world: World) -> None:
+    """When the box that a list had told was made does not count for it."""
+    sent(world)
+    world.tick(8)
+    answered(world)
+    world.cloud.boxes["8"] = replace(world.cloud.boxes["8"], label="")
+    world.tick(60, apart_s=10)
+    assert world.cloud.boxes == {}
+
+
+def test_a_driver_that_looks_for_its_box_ends_the_one_that_the_journal_has_not(
+    world: World,
+) -> None:
+    """A round of the keeper has learnt one from a list that lacked the other."""
+    sent(world)
+    world.journal.attempts.unclear(EARLIER, "no answer")
+    made_now(world, "8")
+    later_at = world.clock.now() + timedelta(seconds=1)
+    world.cloud.boxes["8"] = replace(world.cloud.boxes["8"], created_at=later_at)
+    as_it_began = world.journal.attempts.get(EARLIER)
+    rows = world.cloud.instances
+    over: list[bool] = []
+    outage(world, lambda: bool(over))
+    world.cloud.instances = lambda: [row for row in rows() if row.id != "7"]  # type: ignore[method-assign]
+    world.tick(4)
+    assert world.journal.attempts.get(EARLIER).instance_id == "8"
+    world.cloud.instances = rows  # type: ignore[method-assign]
+    over.append(True)
+    ctx = SimpleNamespace(
+        journal=world.journal,
+        clock=world.clock,
+        cloud=world.cloud,
+        run=world.journal.runs.get("run00001"),
+    )
+    found = resolve(ctx, as_it_began)  # type: ignore[arg-type]
+    assert found is not None and found.instance_id == "8"
+    world.tick(60, apart_s=3)
+    assert world.cloud.boxes == {}
+
+
+@pytest.mark.parametrize("dies", ["in an outage", "before it has asked for anything"])
+def test_a_keeper_that_starts_anew_forgets_none(world: World, dies: str) -> None:
     refused(world)
     own = goes_on(world)
+    world.tick()
     listed(world, "7")
-    outage(world, lambda: False)
-    world.tick(5, apart_s=31)
-    del world.cloud.destroy  # type: ignore[attr-defined]
+    listed(world, "8", later_s=1)
+    over: list[bool] = []
+    outage(world, lambda: bool(over))
+    if dies == "in an outage":
+        world.tick(5, apart_s=31)
+    else:
+        while world.journal.attempts.get(EARLIER).state is AttemptState.REFUSED:
+            world.tick()
+    over.append(True)
     keeper(world)
-    world.tick(5, apart_s=31)
+    world.tick(20, apart_s=20)
     assert list(world.cloud.boxes) == [own.id]
-    gone_at = world.journal.attempts.get(EARLIER).gone_at
-    assert gone_at is not None and world.clock.now() - gone_at < timedelta(minutes=3)
+
+
+@pytest.mark.parametrize("cell", ["ends_boot_s = 'garbage'", "seq = 'x'"])
+def test_a_timer_that_cannot_be_replaced_keeps_none_alive(world: World, cell: str) -> None:
+    """Nothing of a label that is settled is put right any more."""
+    refused(world)
+    own = goes_on(world)
+    world.tick(2)
+    with world.journal.database.write() as session:
+        ask = session.connection().exec_driver_sql
+        ask(f"UPDATE timers SET {cell} WHERE label = '{EARLIER}'")
+    listed(world, "7")
+    world.tick(20, apart_s=10)
+    assert list(world.cloud.boxes) == [own.id]

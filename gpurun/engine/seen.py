@@ -37,8 +37,10 @@ def resolve(ctx: Context, attempt: Attempt) -> Attempt | None:
             looks += 1
             if rows:
                 oldest = rows[0]
-                ctx.journal.attempts.made(attempt.label, oldest.id, "list", oldest.created_at)
-                _end_twins(ctx, attempt, twins_among(rows[1:], attempt.sent_at))
+                made = ctx.journal.attempts.made
+                its_own = made(attempt.label, oldest.id, "list", oldest.created_at)
+                others = [row for row in rows if row.id != its_own]
+                _end_twins(ctx, attempt, twins_among(others, attempt.sent_at))
                 return ctx.journal.attempts.get(attempt.label)
             if looks >= 3 and asked_at > window_ends:
                 ctx.journal.attempts.ghost(attempt.label)

@@ -154,6 +154,19 @@ def killed(charge: Charge, entry: Entry) -> Charge:
     return replace(charge, timer=None, fires_at=entry.fires_at, ends_at=ends_at, killed=True)
 
 
+def known_by_id(charge: Charge, instance_id: str | None, created_at: datetime | None) -> Charge:
+    """Another box than the one that its label has: it ends now, whatever becomes of that."""
+    return replace(
+        charge,
+        instance_id=instance_id,
+        created_at=created_at,
+        timer=None,
+        attempt=None,
+        killed=True,
+        by_id=True,
+    )
+
+
 def come_back(attempt: Attempt, row: Instance, clock: Clock) -> Charge:
     """It ends now, by its id alone: listed though its label is settled, or was never seen."""
     now = clock.now()

@@ -98,6 +98,8 @@ class Keeper:
             alone(self.mending.step)
             self._facts.note(self._kills.step)
             charges = self._charges.read()
+            for back in self._lists.back():
+                alone(partial(self._rounds.step, back))
             look_at_runs = self._is_time_for_runs()
             if look_at_runs:
                 self._runs = self._unfinished()
@@ -152,8 +154,6 @@ class Keeper:
         box whose end comes before its turn is ended all the same.
         """
         self._rounds.keep({charge.label for charge in charges})
-        for charge in self._lists.back():
-            alone(partial(self._rounds.step, charge))
         waited, self._waiting = self._waiting, set()
         overdue = {each.label for each in charges if each.label in waited and self._due.ends(each)}
         for charge in charges:

@@ -58,7 +58,8 @@ class Facts:
                 self.note(lambda: attempts.made(label, found, "list", evidence.created_at))
             self.note(lambda: attempts.deleting(label))
             acked = evidence.acked_s is not None
-            self.note(lambda: attempts.evidence(label, evidence.to_json(), acked))
+            if not self._has_another(label, evidence.instance_id):
+                self.note(lambda: attempts.evidence(label, evidence.to_json(), acked))
         if verdict.gone:
             self._gone(charge, evidence)
             log.info("%s: proven gone (%s)", label, verdict.why)

@@ -202,14 +202,12 @@ class Lists:
         label, box = attempt.label, boxes[0]
         why = f"{label} is listed though it is {attempt.state}"
         log.error("%s: ending it", why)
-        for twin in twins_among(boxes[1:], attempt.sent_at):
-            self._back.put(come_back(attempt, twin, self._clock))
         try:
             self._journal.endings.end_attempt(label, Ending.FAILED, why)
             self._journal.attempts.reappeared(label)
-            self._journal.attempts.made(label, box.id, "list", box.created_at)
-        except StoreError:
-            self._back.put(come_back(attempt, box, self._clock))
+        except Exception:
+            for row in [box, *twins_among(boxes[1:], attempt.sent_at)]:
+                self._back.put(come_back(attempt, row, self._clock))
             raise
         finally:  # a journal that is locked, or lost before it is gone, keeps no box alive
             if timer := self._journal.timers.of(label):

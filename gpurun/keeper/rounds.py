@@ -14,10 +14,11 @@ from dataclasses import dataclass, field, replace
 from gpurun.atonce import ask_each
 from gpurun.clock import Clock
 from gpurun.errors import GpurunError
-from gpurun.keeper.charges import Charge
+from gpurun.keeper.charges import Charge, known_by_id
+from gpurun.model import Instance
 from gpurun.proof import Evidence, Verdict
 from gpurun.provider import Provisioner
-from gpurun.reaper import Holdings, ask, ask_for_many, holdings, look
+from gpurun.reaper import Holdings, ask, ask_for_many, holdings, look, twins_of
 
 log = logging.getLogger("gpurun.keeper")
 
@@ -104,6 +105,7 @@ class Rounds:
         """This box is to end; `begin` starts its next round if that is due."""
         case = self._cases.get(charge.key)
         if case is not None and not case.busy and case.is_of_another(charge):
+            del self._cases[charge.key]
             self._go_on_by_id(case)
             case = None
         if case is None:
@@ -114,20 +116,19 @@ class Rounds:
 
     def _go_on_by_id(self, case: Case) -> None:
         """Its label is known to have another box by now: it may live all the same, and the proof of
-        one is not the other's.
+        one is not the other's.  One without a date may be anybody's, and is left.
         """
-        del self._cases[case.charge.key]
         found = case.evidence
-        case.charge = replace(
-            case.charge,
-            instance_id=found.instance_id,
-            created_at=found.created_at,
-            timer=None,
-            attempt=None,
-            killed=True,
-            by_id=True,
-        )
-        self._cases.setdefault(case.charge.key, case)
+        if found.created_at is not None:
+            case.charge = known_by_id(case.charge, found.instance_id, found.created_at)
+            self._cases.setdefault(case.charge.key, case)
+
+    def _prove(self, case: Case, twins: Sequence[Instance]) -> None:
+        """They were asked to end when its own id was learnt; nobody else asks whether they have."""
+        for twin in twins:
+            charge, now_s = known_by_id(case.charge, twin.id, twin.created_at), self._clock.boot_s()
+            fresh = Case(charge, charge.evidence(self._clock), now_s, now_s)
+            self._cases.setdefault(charge.key, fresh)
 
     def _next_round(self, case: Case, charge: Charge) -> None:
         learnt = case.evidence.instance_id is None and charge.instance_id is not None
@@ -236,7 +237,9 @@ class Rounds:
         unknown = case.evidence.instance_id is None
         try:
             cloud = self._cloud_of(case.charge.provider)
+            twins = twins_of(case.evidence, held.rows)
             case.evidence, verdict = look(case.evidence, held, cloud, self._clock)
+            self._prove(case, twins)
             gap_s = cloud.traits.proof_gap_s
         except Exception as error:
             self._failed(case, error)

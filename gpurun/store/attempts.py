@@ -135,23 +135,28 @@ class Attempts:
 
     def made(
         self, label: str, instance_id: str, id_from: str, created_at: datetime | None = None
-    ) -> None:
+    ) -> str:
         """R7: an id exists.  A fact: recorded whatever else has happened; but one from a list takes
-        no other's place, for it may be of a twin.
+        no other's place, for it may be of a twin.  Returns the id that its label has now.
         """
         with self._database.write() as session:
             row = _row(session, label)
-            if id_from != "list" or row.instance_id in (None, instance_id):
-                row.instance_id, row.id_from = instance_id, id_from
-                row.created_at = created_at or row.created_at
-                if id_from == "list":
-                    row.first_seen_at = row.first_seen_at or self._clock.now()
+            if _is_anothers(row, instance_id) and id_from == "list":
+                return str(row.instance_id)
+            if _is_anothers(row, instance_id):  # nothing that was learnt is of this one
+                row.created_at = row.first_seen_at = row.delete_acked_at = None
+                row.evidence_json = "{}"
+            row.instance_id, row.id_from = instance_id, id_from
+            row.created_at = created_at or row.created_at
+            if id_from == "list":
+                row.first_seen_at = row.first_seen_at or self._clock.now()
             if row.state in (AttemptState.SENDING, AttemptState.UNCLEAR, AttemptState.INTENT):
                 row.state = AttemptState.MADE.value
             elif row.state in (AttemptState.GHOST, AttemptState.EXPIRED, AttemptState.REFUSED):
                 row.state = AttemptState.DELETING.value
                 row.ending = row.ending or Ending.FAILED.value
             session.add(row)
+            return instance_id
 
     def recovered(self, label: str, instance_id: str | None) -> None:
         """A restored database calls it unsent, the black box knows better: it may exist."""
@@ -240,15 +245,15 @@ class Attempts:
             self._event(session, row, "gone", evidence_json)
 
     def reappeared(self, label: str) -> None:
-        """A label that was gone is listed again: it bills again, visibly (I20)."""
+        """A label that was gone, or never seen, is listed: it bills, visibly (I20)."""
         with self._database.write() as session:
             row = _row(session, label)
-            if row.state in SETTLED:
+            if row.state in (*SETTLED, AttemptState.GHOST):
                 row.state, row.gone_at = AttemptState.DELETING.value, None
                 row.ending = row.ending or Ending.FAILED.value
                 row.evidence_json, row.delete_acked_at = "{}", None
                 session.add(row)
-                self._event(session, row, "reappeared", "listed again after it was gone")
+                self._event(session, row, "reappeared", "listed though it was settled")
 
     def _settle(self, label: str, state: AttemptState, why: str) -> None:
         with self._database.write() as session:
