@@ -358,3 +358,23 @@ def test_an_id_that_is_given_again_during_an_outage_is_not_touched(world: World)
     world.tick(30, apart_s=20)
     assert "7" in world.cloud.boxes
     assert world.journal.attempts.get(EARLIER).state is AttemptState.GONE
+
+
+def test_one_that_goes_by_itself_is_proven_gone(world: World) -> None:
+    """What a provider refused may be listed for a moment all the same."""
+    refused(world)
+    goes_on(world)
+    listed(world, "7")
+    rows, shown = world.cloud.instances, []
+
+    def once() -> list[Instance]:
+        found = rows()
+        if any(row.id == "7" for row in found):
+            shown.append(1)
+            world.cloud.boxes.pop("7")
+        return found
+
+    world.cloud.instances = once  # type: ignore[method-assign]
+    world.tick(60, apart_s=5)
+    assert len(shown) == 1
+    assert world.journal.attempts.get(EARLIER).state is AttemptState.GONE

@@ -202,11 +202,16 @@ class Lists:
         label, box = attempt.label, boxes[0]
         why = f"{label} is listed though it is {attempt.state}"
         log.error("%s: ending it", why)
+        twins = twins_among(boxes[1:], attempt.sent_at)
         try:
             self._journal.endings.end_attempt(label, Ending.FAILED, why)
             self._journal.attempts.reappeared(label)
+            if not twins:  # of several none is its own until all were asked to end, by a round
+                attempts, made_at = self._journal.attempts, box.created_at
+                if attempts.made(label, box.id, "list", made_at) != box.id:
+                    self._back.put(come_back(attempt, box, self._clock))
         except Exception:
-            for row in [box, *twins_among(boxes[1:], attempt.sent_at)]:
+            for row in [box, *twins]:
                 self._back.put(come_back(attempt, row, self._clock))
             raise
         finally:  # a journal that is locked, or lost before it is gone, keeps no box alive
