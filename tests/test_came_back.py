@@ -7,7 +7,7 @@ goes on with another box all the while.
 import signal
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -67,6 +67,20 @@ def listed(world: World, box_id: str, later_s: float = 0) -> None:
     [own, *_] = world.cloud.boxes.values()
     created_at = world.clock.now() + timedelta(seconds=later_s)
     world.cloud.boxes[box_id] = replace(own, id=box_id, label=EARLIER, created_at=created_at)
+
+
+def outage(world: World, until: Callable[[], bool]) -> list[str]:
+    """DELETE fails until then; returns the ids that are asked for."""
+    destroy, asked = world.cloud.destroy, []
+
+    def fails(box_id: str) -> None:
+        asked.append(box_id)
+        if not until():
+            raise ProviderError("503")
+        destroy(box_id)
+
+    world.cloud.destroy = fails  # type: ignore[method-assign]
+    return asked
 
 
 def test_one_that_was_refused_is_ended_within_a_minute(world: World) -> None:
@@ -153,17 +167,13 @@ def test_the_black_box_knows_it_should_the_journal_be_lost(world: World) -> None
     refused(world)
     own = goes_on(world)
     listed(world, "7")
-    destroy = world.cloud.destroy
-
-    def fails(_id: str) -> None:
-        raise ProviderError("503")
-
-    world.cloud.destroy = fails  # type: ignore[method-assign]
+    over: list[bool] = []
+    outage(world, lambda: bool(over))
     world.tick(5)
     world.journal.close()
     for path in world.places.database.parent.glob("gpurun.db*"):
         path.write_bytes(b"\xff" * 4096)
-    world.cloud.destroy = destroy  # type: ignore[method-assign]
+    over.append(True)
     world.journal = Journal(world.places.database, world.clock)
     keeper(world)
     world.tick(10, apart_s=10)
@@ -344,17 +354,13 @@ def test_an_id_that_is_given_again_during_an_outage_is_not_touched(world: World)
     refused(world)
     goes_on(world)
     listed(world, "7")
-    destroy = world.cloud.destroy
-
-    def fails(_box_id: str) -> None:
-        raise ProviderError("503")
-
-    world.cloud.destroy = fails  # type: ignore[method-assign]
+    over: list[bool] = []
+    outage(world, lambda: bool(over))
     world.tick(30, apart_s=5)
     world.cloud.boxes.pop("7")
     given_to_another(world, "7")
     world.tick(30, apart_s=5)
-    world.cloud.destroy = destroy  # type: ignore[method-assign]
+    over.append(True)
     world.tick(30, apart_s=20)
     assert "7" in world.cloud.boxes
     assert world.journal.attempts.get(EARLIER).state is AttemptState.GONE

@@ -3,7 +3,6 @@
 A real keeper over a real journal, with a clock and a cloud that a test holds in its hand.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
@@ -13,28 +12,13 @@ import pytest
 
 from gpurun import glance
 from gpurun.engine.seen import resolve
-from gpurun.errors import ProviderError
 from gpurun.model import AttemptState, Ending, Instance, InstanceState, RunState
 from gpurun.store.ledger import Caps
 from gpurun.timers import entry_of
-from tests.test_came_back import EARLIER, goes_on, keeper, listed, locked, refused, world
+from tests.test_came_back import EARLIER, goes_on, keeper, listed, locked, outage, refused, world
 from tests.test_keeper import World
 
 __all__ = ["world"]  # a fixture
-
-
-def outage(world: World, until: Callable[[], bool]) -> list[str]:
-    """DELETE fails until then; returns the ids that are asked for."""
-    destroy, asked = world.cloud.destroy, []
-
-    def fails(box_id: str) -> None:
-        asked.append(box_id)
-        if not until():
-            raise ProviderError("503")
-        destroy(box_id)
-
-    world.cloud.destroy = fails  # type: ignore[method-assign]
-    return asked
 
 
 def test_what_cannot_be_ended_is_shown_and_ended_when_it_can(world: World) -> None:
