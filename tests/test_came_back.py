@@ -23,6 +23,7 @@ from gpurun.keeper.daemon import Keeper
 from gpurun.keeper.merge import merge_blackbox
 from gpurun.locks import hold
 from gpurun.model import AttemptState, Ending, Instance, InstanceState, RunState, Timer
+from gpurun.outcome import conclude
 from gpurun.settings import Settings
 from gpurun.signals import TOLD
 from gpurun.store import Journal
@@ -106,6 +107,39 @@ def test_all_that_one_request_has_made_are_ended(world: World, state: str) -> No
     world.tick(60)
     assert list(world.cloud.boxes) == [own.id]
     assert world.journal.runs.get("run00001").ending is None
+
+
+def test_one_that_a_restored_journal_never_asked_for_is_ended(world: World) -> None:
+    """F41: to its intent, by which a takeover has given the run up; nothing else lives there."""
+    own = goes_on(world)
+    with world.journal.database.write() as session:
+        ask = session.connection().exec_driver_sql
+        ask("UPDATE instances SET state='intent', instance_id=NULL, sent_at=NULL")
+    world.places.blackbox.write_text("")
+    keeper(world)
+    world.journal.attempts.refused(LABEL, "its driver died before the request left")
+    world.journal.endings.end_run("run00001", Ending.FAILED, "", 0)
+    conclude(world.journal, "run00001")
+    world.tick(2, apart_s=31)
+    assert own.id not in world.cloud.boxes
+
+
+def test_one_that_a_restored_journal_has_never_heard_of_is_shown(world: World) -> None:
+    """F41: to the beginning of its run; nothing else lives there."""
+    own = goes_on(world)
+    for table in ("instances", "timers", "guards"):
+        with world.journal.database.write() as session:
+            session.connection().exec_driver_sql(f"DELETE FROM {table}")
+    named = LABEL.replace("owner1", world.journal.owner.ensure()[0])
+    world.cloud.boxes[own.id] = replace(own, label=named)
+    world.places.blackbox.write_text("")
+    keeper(world)
+    world.journal.endings.end_run("run00001", Ending.FAILED, "", 0)
+    conclude(world.journal, "run00001")
+    world.tick(2, apart_s=31)
+    [orphan] = glance.status(world.places.root, world.clock.now())["orphans"]
+    assert (orphan["instance_id"], orphan["whose"]) == (own.id, "ours")
+    assert list(world.cloud.boxes) == [own.id]
 
 
 def test_one_that_its_provider_lists_as_ended_has_not_come_back(world: World) -> None:

@@ -16,7 +16,7 @@ from gpurun.store.holds import add_hold
 from gpurun.store.ledger import Caps, add_reservation, add_reserve, release_reservation
 from gpurun.store.rows import attempt_from, attempt_of, columns
 from gpurun.store.runs import fence
-from gpurun.store.tables import BadCell, EventRow, GuardRow, InstanceRow
+from gpurun.store.tables import BadCell, EventRow, GuardRow, InstanceRow, RunRow
 from gpurun.store.timers import add_timer
 
 _QUERY = sqlalchemy.select(*columns(Attempt, InstanceRow))
@@ -68,14 +68,17 @@ class Attempts:
                 return found, damaged
 
     def providers_since(self, since: datetime) -> set[str]:
-        """Where labels live, or were asked for or gone since then."""
+        """Where labels live, or were asked for or gone since then, or a run has ended: of one whose
+        journal is a restored one nobody knows what it had asked for.
+        """
+        ended = select(RunRow.provider).where(col(RunRow.finished_at) > since)
         query = select(InstanceRow.provider).where(
             col(InstanceRow.state).not_in([state.value for state in SETTLED])
             | (col(InstanceRow.sent_at) > since)
             | (col(InstanceRow.gone_at) > since)
         )
         with self._database.read() as session:
-            return set(session.exec(query))
+            return {*session.exec(query), *session.exec(ended)}
 
     def get(self, label: str) -> Attempt:
         with self._database.read() as session:
