@@ -154,6 +154,9 @@ PLAYED_BY: dict[int, tuple[str, ...]] = {
     ),
     41: (
         "test_half_extended.py::test_a_guard_that_holds_a_later_timer_than_a_restored_journal_is_followed",
+        "test_came_back.py::test_one_that_a_restored_journal_never_asked_for_is_ended",
+        "test_came_back.py::test_one_that_a_restored_journal_has_never_heard_of_is_shown",
+        "test_chaos.py::test_nothing_leaks_whatever_else_is_there",
     ),
     42: (
         "test_trouble.py::test_a_journal_of_another_machine_ends_nothing_by_itself",

@@ -14,11 +14,12 @@ class Deed:
     """What is done, and when: at a point that a process passes, or `at_s` after `up` began.
 
     who, point, nth  the process (cli, driver, takeover, keeper, any) at its nth passing of a point
-    do               kill, kill keeper, kill all, stop, sleep, wall, fault, disk full, gpurun
+    do               kill, kill keeper, kill all, stop, sleep, wall, fault, disk full, gpurun,
+                     back up, restore
     seconds          how long it lasts: until the next command, SIGCONT, the end of a fault, room
                      on the disk; for sleep and wall how far the clock jumps
     words            of a gpurun command, RUN standing for the run; a fault's name; "no reserve",
-                     when the disk was full before
+                     when the disk was full before; "black box", which is restored with the journal
     values           of a fault
     """
 
@@ -99,6 +100,8 @@ class Schedule:
         full = any(deed.do == "disk full" for deed in self.deeds)  # what needs room fails
         # Without its key a provider's timer is not moved: nothing is launched beside a stale one.
         fails = self.train == "fails" or full or self.faults & {"host_reboot", "key_revoked"}
+        # A run that by an older journal had not bought yet is given up, and its box ended.
+        fails = fails or any(deed.do == "restore" for deed in self.deeds)
         wanted = {
             "kill": killed,
             "done": self.train == "ends",

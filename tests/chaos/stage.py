@@ -22,6 +22,7 @@ from tests.chaos.disk import fill, free, small_disk
 from tests.chaos.inside import boot_s, locked
 from tests.chaos.machine import USD_PER_HOUR, Machine, placed, said
 from tests.chaos.meters import FOREIGN, CloudMeter, LocalMeter, Meter, Watcher
+from tests.chaos.restore import back_up, put_back
 from tests.chaos.schedule import SECOND_UP, Deed, Schedule
 from tests.chaos.withheld import withheld_s
 from tests.clouds.serve import Cloud, cloud
@@ -196,6 +197,14 @@ class Stage:
             case "kill all":
                 self._home.signal_all(signal.SIGKILL)
                 self._home.signal_all(signal.SIGKILL)
+                self._wait(deed, "command", since_s, pid)
+                return
+            case "back up":
+                back_up(self._home.places, self._folder / "kept")
+            case "restore":
+                self._home.signal_all(signal.SIGKILL)
+                self._home.signal_all(signal.SIGKILL)
+                put_back(self._home.places, self._folder / "kept", deed.words)
                 self._wait(deed, "command", since_s, pid)
                 return
             case "stop":

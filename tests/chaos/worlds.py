@@ -1,5 +1,6 @@
 """What else may be there: a second run, machine or keeper, a copy, no room; a schedule for each."""
 
+from tests.chaos.restore import BLACKBOX
 from tests.chaos.schedule import COPIED, SECOND_MACHINE, SECOND_UP, Deed, Schedule
 
 TRAIN = ("driver", "Runs.begin_phase", 8)  # the phase of this number is the training
@@ -7,7 +8,12 @@ LONG_S = 60.0  # so long that somebody else has time to do something
 
 
 def worlds(provider: str) -> list[Schedule]:
-    return [*in_the_account(provider), *in_the_home(provider), *in_the_driver(provider)]
+    return [
+        *in_the_account(provider),
+        *in_the_home(provider),
+        *in_the_past(provider),
+        *in_the_driver(provider),
+    ]
 
 
 def in_the_account(provider: str) -> list[Schedule]:
@@ -41,6 +47,22 @@ def in_the_home(provider: str) -> list[Schedule]:
         "no room at all from the training on": (bare,),
     }
     return [Schedule(provider, "waits", each, name=name) for name, each in deeds.items()]
+
+
+def in_the_past(provider: str) -> list[Schedule]:
+    """An older journal is put back while the box trains, with timers.log or without."""
+    found = []
+    for point in ("Runs.take", "Attempts.intend", "Attempts.sending", "Attempts.seen"):
+        for words in ((), (BLACKBOX,)):
+            if provider == "prime" and point == "Runs.take" and words:
+                continue  # nothing knows it, and no fuse ends its bill: it is shown, and a person's
+            deeds = (
+                Deed("back up", "driver", point),
+                Deed("restore", *TRAIN, seconds=1, words=words),
+            )
+            name = f"{' and '.join(['the journal', *words])} of {point} put back"
+            found.append(Schedule(provider, "waits", deeds, name=name))
+    return found
 
 
 def in_the_driver(provider: str) -> list[Schedule]:
