@@ -60,7 +60,7 @@ PROTOCOL: dict[int, tuple[str, ...] | str] = {
     46: ("id_reuse",),
     47: ("slow",),
     48: CONTROLLER,
-    49: ("price_up", "offers_up", "currency_eur"),
+    49: ("price_up", "disk_price_up", "offers_up", "currency_eur"),
     50: CONTROLLER,
     51: CONTROLLER,
     52: CONTROLLER,

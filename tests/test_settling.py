@@ -76,6 +76,7 @@ FAULTS = [
     pytest.param("vast", [("boot_s", {"seconds": 600}), ("tail_s", {})], id="vast-loading"),
     pytest.param("vast", [("outbid", {"after_s": 400}), ("tail_s", {})], id="vast-stopped"),
     pytest.param("vast", [("price_up", {"factor": 1.25}), ("tail_s", {})], id="vast-price"),
+    pytest.param("vast", [("disk_price_up", {"factor": 9}), ("tail_s", {})], id="vast-disk"),
     pytest.param("vast", [("status_word", {"word": "frozen"})], id="vast-frozen"),
     pytest.param("prime", [("tail_s", {"seconds": 318})], id="prime-tail"),
     pytest.param("prime", [("outbid", {"after_s": 400}), ("tail_s", {})], id="prime-stopped"),

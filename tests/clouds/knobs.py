@@ -220,6 +220,14 @@ LIFE = (
         "made",
     ),
     Fault(
+        "disk_price_up",
+        VAST,
+        "The instance's disk alone costs this many times what was quoted, in its row and on the "
+        "meter.",
+        (*INSTANCE, ("factor", 2)),
+        "made",
+    ),
+    Fault(
         "traffic",
         VAST,
         "The instance moves this much, beside what its box really does.",

@@ -38,6 +38,7 @@ class Instance(Rental):
     attached: dict[int, str] = field(default_factory=dict)  # SSH keys of this instance alone
     addresses: dict[str, Any] = field(default_factory=dict)
     ran_since: datetime | None = None
+    disk_factor: Decimal = Decimal(1)
     sent_bytes: int = 0
     received_bytes: int = 0
     outbid: bool = False
@@ -68,7 +69,8 @@ class Instance(Rental):
 
     @property
     def storage_rate(self) -> Decimal:
-        return self.machine_offered.storage_usd_per_hour(self.disk_gb, stopped=self.stopped)
+        rate = self.machine_offered.storage_usd_per_hour(self.disk_gb, stopped=self.stopped)
+        return rate * self.disk_factor
 
     def rates(self) -> dict[str, Decimal]:
         """What it bills in its present state, $ per hour by item."""

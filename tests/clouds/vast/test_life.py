@@ -99,6 +99,16 @@ def test_a_price_that_rises_at_once_or_later(vast: Cloud, renter: Renter) -> Non
     assert renter.show(second)["dph_base"] == 2 * offer["dph_base"], "from the first row on"
 
 
+def test_a_disk_that_alone_gets_dearer(vast: Cloud, renter: Renter) -> None:
+    number = renter.rent()
+    before = renter.show(number)
+    vast.fault("disk_price_up", factor=3)
+    after = renter.show(number)
+    assert after["dph_base"] == before["dph_base"]
+    assert Decimal(str(after["storage_total_cost"])) == pytest.approx(3 * DISK_USD)
+    assert spent(vast, 3600) == per_hour(GPU_USD + 3 * DISK_USD)
+
+
 def test_traffic_is_billed_once(vast: Cloud, renter: Renter) -> None:
     renter.rent()
     before = vast.meter().billed_usd

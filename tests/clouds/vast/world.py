@@ -293,6 +293,10 @@ class VastWorld(World):
         instance.outbid = True
         self._plan_resume(instance)
 
+    def _disk_price_up(self, instance: Instance, setting: Setting) -> None:
+        instance.disk_factor = Decimal(str(setting["factor"]))
+        self.rebill(instance)
+
     def _traffic(self, instance: Instance, setting: Setting) -> None:
         up, down = (int(Decimal(str(setting[name])) * 10**9) for name in ("up_gb", "down_gb"))
         self.charge_traffic(instance, up, down)
@@ -311,6 +315,7 @@ class VastWorld(World):
     @property
     def happenings(self) -> dict[str, Callable[[Any, Setting], None]]:
         return super().happenings | {
+            "disk_price_up": self._disk_price_up,
             "traffic": self._traffic,
             "recycle": lambda instance, _: self.recycle(instance),
             "outbid": self._outbid,

@@ -222,6 +222,17 @@ def test_a_price_that_went_up_is_seen_in_the_row(market: Cloud, vast: Vast, box:
     assert cost(market, HOUR_S) == Decimal("11.32")
 
 
+def test_a_disk_that_alone_gets_dearer_is_seen_in_the_row(
+    market: Cloud, vast: Vast, box: str
+) -> None:
+    """By which the keeper shortens a run, as by any price that rises."""
+    market.fault("disk_price_up", factor=49)
+    row = vast.instance(box)
+    assert row is not None
+    assert row.usd_per_hour == Decimal("9.561667")  # $7.52, and 49 times $0.041667
+    assert cost(market, HOUR_S) == Decimal("9.56")
+
+
 def test_searches_that_vary_lose_offers_not_truth(market: Cloud, vast: Vast) -> None:
     every = {offer.id for offer in vast.offers(H100X4)}
     market.fault("search_varies")
