@@ -1,8 +1,8 @@
 """Every point of the journal of a run, each the last of a process (protocol 8); nothing random.
 
 A run is played once undisturbed, and the points that it passed are written down.  Then it is played
-again for each of them: the process that passes it is killed there; and, where that is the driver,
-once more with everything of gpurun on the machine, until somebody types a command.
+again for each of them: the process that passes it is killed there; and, where that is no command,
+once more with everything of gpurun on the machine, until somebody types one.
 """
 
 from collections.abc import Iterator
@@ -11,17 +11,18 @@ from dataclasses import replace
 from tests.chaos.judge import Passing
 from tests.chaos.playing import play
 from tests.chaos.schedule import Deed, Schedule
-from tests.chaos.worlds import worlds
+from tests.chaos.worlds import TRAIN, worlds
 
 NEXT_COMMAND_S = 4.0
 EXTEND = "extend"
 LOST = "no answer"
+TAKEN_OVER = "taken over"
 GONE_S = 190.0  # the fuse ends a box within 150 s of its deadline
 
 
 def references(provider: str) -> list[Schedule]:
-    """The runs that are disturbed: ended by the timer, by themselves, by `kill`; extended; and one
-    whose purchase was not answered, so that its box had to be looked for.
+    """The runs that are disturbed: ended by the timer, by themselves, by `kill`; extended; one that
+    was taken over; and one whose purchase was not answered, so that its box had to be looked for.
     """
     killed = Deed("gpurun", "driver", "Runs.begin_phase", 8, words=("kill", "RUN", "--yes"))
     extended = replace(killed, words=("extend", "RUN", "0.05m", "--yes"))
@@ -32,6 +33,7 @@ def references(provider: str) -> list[Schedule]:
         Schedule(provider, "ends", name="by itself", run_minutes=1, only="done"),
         Schedule(provider, "waits", (killed,), name="kill", run_minutes=0.2),
         Schedule(provider, "waits", (extended,), name=EXTEND, run_minutes=0.2),
+        Schedule(provider, "waits", (Deed("kill", *TRAIN),), name=TAKEN_OVER, run_minutes=0.2),
         Schedule(provider, "ends", (lost,), name=LOST, run_minutes=1, only="done"),
     ]
 
@@ -48,6 +50,8 @@ def swept(provider: str) -> Iterator[Schedule]:
         assert in_time or reference.name != EXTEND, "it was over before it was extended"
         looked = any(one.point == "Attempts.unclear" for one in alone.passed)
         assert looked or reference.name != LOST, "its purchase was answered"
+        followed = any(one.who == "takeover" for one in alone.passed)
+        assert followed or reference.name != TAKEN_OVER, "nobody took it over"
         for passing in alone.passed:
             key = (passing.who, passing.point, passing.nth)
             if key not in known:
@@ -69,7 +73,7 @@ def _killed_at(reference: Schedule, passing: Passing) -> Iterator[Schedule]:
     only = "" if dies_before_the_id else reference.only
     name = f"{reference.name}: {passing.who} at {passing.point} {passing.nth}"
     all_at = replace(at, do="kill all", seconds=NEXT_COMMAND_S)
-    for deed in (at, all_at) if passing.who == "driver" else (at,):
+    for deed in (at,) if passing.who == "cli" else (at, all_at):
         yield replace(
             reference, name=f"{name}: {deed.do}", deeds=(*reference.deeds, deed), only=only
         )
