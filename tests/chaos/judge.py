@@ -1,9 +1,9 @@
 """Judges a schedule by the meter and the clock of the machine, not by what gpurun says of itself.
 
 A deadline is the one that the journal had in force, and never later than the recipe allows and what
-it was extended by; after a sleep the journal's alone counts.  What could not act for a time is
-forgiven that time and 5 s, and all are forgiven what a hypervisor withheld from the machine in the
-meantime.
+it was extended by; what was slept past it may be collected as long again, for two minutes at most.
+What could not act for a time is forgiven that time and 5 s, and all are forgiven what a hypervisor
+withheld from the machine in the meantime.
 """
 
 import math
@@ -25,6 +25,7 @@ AT_E_S = 2.0  # the keeper's DELETE, after `ends_at`
 LOAD_S = 5.0  # half a cent at $3.60/h, and the machine's own: many schedules share its cores
 FUSE_S = 30.0  # the fuse's, after F
 AGAIN_S = 5.0  # after it was revived, or is answered again
+LATE_COLLECT_S = 120.0  # the setting `late_collect_minutes`, as it is by default
 BACK_S = 60.0  # what had hidden itself, after it is listed again
 SLACK_S = 1.0  # between two looks at the meter, and of what is written down
 COUNTS = ("double_bought", "forgotten", "false_deaths", "killed_foreign", "killed_early")
@@ -175,10 +176,10 @@ def _lived_too_long(verdict: Verdict, schedule: Schedule, side: Side, life: Life
         return  # forgotten, which is counted there
     ends_s = timers[-1].ends_s
     slept = any(deed.do == "sleep" for deed in schedule.deeds)
-    if life.launched_s is not None and not slept:
+    if life.launched_s is not None:
         minutes = schedule.run_minutes + schedule.grace_minutes + schedule.extended_minutes
-        whole_s = minutes * 60 + SLACK_S
-        ends_s = min(ends_s, life.launched_s + whole_s)
+        allowed_s = life.launched_s + minutes * 60 + SLACK_S
+        ends_s = min(ends_s, _late_s(allowed_s, side.aways) if slept else allowed_s)
     due_s = min(_due_s(ends_s + AT_E_S, side.aways), _fuse_due_s(side.machine, life.label, timers))
     if life.back_s is not None:
         due_s = max(due_s, life.back_s + BACK_S)
@@ -192,6 +193,12 @@ def _lived_too_long(verdict: Verdict, schedule: Schedule, side: Side, life: Life
             f"{life.label} lived {over_s:.1f} s longer than it may (${leaked_usd:.2f}), "
             f"{died_s - ends_s:.1f} s longer than its timer"
         )
+
+
+def _late_s(ends_s: float, aways: list[Away]) -> float:
+    """Until when that may be collected once more whose end was slept past."""
+    missed_s = [away.until_s - ends_s for away in aways if away.since_s <= ends_s < away.until_s]
+    return ends_s if not missed_s else ends_s + max(missed_s) + min(max(missed_s), LATE_COLLECT_S)
 
 
 def _due_s(due_s: float, aways: list[Away]) -> float:
