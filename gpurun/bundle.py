@@ -25,7 +25,7 @@ from gpurun.places import Places
 if TYPE_CHECKING:
     from gpurun.recipe.schema import Recipe, Ship
 
-SOURCES = (".py", ".cpp", ".yaml", ".json", ".txt")
+SOURCES = (".py", ".cpp", ".h", ".yaml", ".json", ".txt")
 SECRET = (
     *(".env", ".env.*", ".envrc", "*.pem", "*.key", "id_*", ".netrc", "_netrc", ".ssh", ".aws"),
     *(".gnupg", ".kube", ".docker", ".pypirc", ".git-credentials", ".vast_api_key", ".prime"),

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 GIT_S = 10
+SOURCES = ("*.py", "*.cpp", "*.h")
 ORIGIN = "origin.json"  # beside this module on a box, which has no repository
 
 
@@ -33,7 +34,8 @@ def provenance(data: str, files: dict[str, Any], optimizer: str) -> dict[str, An
 def code_digest(package: Path) -> str:
     """sha256 over the names and contents of this package's modules and C++ sources."""
     total = hashlib.sha256()
-    for path in sorted((*package.rglob("*.py"), *package.rglob("*.cpp"))):
+    sources = (path for kind in SOURCES for path in package.rglob(kind))
+    for path in sorted(sources):
         name, content = str(path.relative_to(package)).encode(), path.read_bytes()
         total.update(b"%d %d " % (len(name), len(content)) + name + content)
     return total.hexdigest()

@@ -16,7 +16,7 @@ from remote.dataset.split import Split
 from remote.machine import keep_freed_memory
 from remote.models.act import Carry, exploration
 from remote.models.build import build_model
-from remote.models.compiled import compile_model, speed_up_attention
+from remote.models.compiled import compile_model, speed_up_on_cpu
 from remote.optim.adam_atan2 import MOMENTS, adam_atan2
 from remote.optim.ema import EMA
 from remote.optim.flat import Flat
@@ -72,7 +72,7 @@ class Training:
         compiled = compile_model(self.model, config, ranks.device)
         if ranks.device.type == "cpu" and not compiled:
             self.model.model.inner.spare_blanks()
-            speed_up_attention(self.model, config)
+            speed_up_on_cpu(self.model, config)
         self.carry: Carry | None = None
         self.step = 0
         self.iteration = 1  # counts from 1

@@ -60,9 +60,9 @@ def test_the_cargo_is_remote_s_source_files_sorted_by_name() -> None:
     found = cargo(load("smoke"))
     assert [item.name for item in found.files] == sorted(item.name for item in found.files)
     assert all(item.name.startswith("remote/") for item in found.files)
-    suffixes = {".py", ".cpp", ".yaml", ".json", ".txt"}
+    suffixes = {".py", ".cpp", ".h", ".yaml", ".json", ".txt"}
     assert {Path(item.name).suffix for item in found.files} <= suffixes
-    needed = {"remote/pretrain.py", "remote/models/cpu_attention.cpp"}
+    needed = {"remote/pretrain.py", "remote/models/cpu/mlp.cpp", "remote/models/cpu/vectors.h"}
     assert needed <= {item.name for item in found.files}
     assert found.total_bytes == sum(len(item.opened().read()) for item in found.files)
 

@@ -1,5 +1,5 @@
 """torch.compile for the one function that takes the time, the layers, once over; on a CPU, where it
-gains nothing, attention of our own.
+gains nothing, C++ of our own.
 
 Compiling the layers and not the whole recursion keeps it to a small graph (one without gradient,
 one with, one with it on both inputs), which is ready in seconds and cached on the box.
@@ -17,9 +17,9 @@ import torch
 
 from remote.config import PretrainConfig
 from remote.models.act import ACTLossHead
-from remote.models.blocks import run
-from remote.models.cpu_attention import make
-from remote.models.layers import Attention
+from remote.models.blocks import Block, run
+from remote.models.cpu import attention, mlp
+from remote.models.layers import Attention, SwiGLU
 
 log = logging.getLogger(__name__)
 CACHE = Path("~/.cache/torchinductor")
@@ -36,15 +36,20 @@ def compile_model(model: ACTLossHead, config: PretrainConfig, device: torch.devi
     return wanted
 
 
-def speed_up_attention(model: ACTLossHead, config: PretrainConfig) -> None:
-    """On a CPU, in float32; for a model that is not compiled."""
+def speed_up_on_cpu(model: ACTLossHead, config: PretrainConfig) -> None:
+    """In float32; for a model that is not compiled."""
     inner = model.model.inner
     if config.compile is False or inner.dtype != torch.float32:
         return
-    layers = [module for module in inner.modules() if isinstance(module, Attention)]
-    if layers and (mix := make(layers[0].width, os.environ, shutil.which)):
-        for layer in layers:
+    mixers = [module for module in inner.modules() if isinstance(module, Attention)]
+    if mixers and (mix := attention.make(mixers[0].width, os.environ, shutil.which)):
+        for layer in mixers:
             layer.mix = mix
+    blocks = [module for module in inner.modules() if isinstance(module, Block)]
+    fed = [block for block in blocks if isinstance(block.mlp, SwiGLU)]
+    if fed and (feed := mlp.make(*fed[0].mlp.widths, os.environ, shutil.which)):
+        for block in fed:
+            block.feed = feed
 
 
 def decide(

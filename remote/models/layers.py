@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding, linear, pad, scaled_dot_product_attention, silu
 
-from remote.models.cpu_attention import Mix, Turns
+from remote.models.cpu.attention import Mix, Turns
 
 TRUNCATION = 2.0  # standard deviations
 
@@ -171,6 +171,7 @@ class SwiGLU(nn.Module):
     def __init__(self, width: int, expansion: float) -> None:
         super().__init__()
         inner = inner_width(width, expansion)
+        self.widths = width, inner
         self.gate_up_proj = CastedLinear(width, 2 * inner)
         self.down_proj = CastedLinear(inner, width)
 

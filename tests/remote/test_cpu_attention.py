@@ -1,26 +1,17 @@
-"""Attention of our own on a CPU is PyTorch's to rounding, and left where it cannot be."""
-
-import logging
-import shutil
-from collections.abc import Iterator
-from pathlib import Path
+"""Attention of our own on a CPU is PyTorch's to rounding."""
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from remote.config import load_config
-from remote.models.build import build_model
-from remote.models.compiled import speed_up_attention
-from remote.models.cpu_attention import CPUAttention, Turns, make
-from remote.models.layers import Attention, RotaryEmbedding, rotate
-from tests.remote.fixture import fill, make_batch, one_thread
+from remote.models.cpu.attention import CPUAttention, Turns
+from remote.models.layers import RotaryEmbedding, rotate
+from tests.remote.fixture import one_thread
 
 __all__ = ["one_thread"]
 
 ROWS, HEADS = 3, 4
-OURS, THEIRS = "_AttendBackward", "ScaledDotProduct"
 
 
 @pytest.fixture(scope="module", params=[16, 48, 64])
@@ -184,70 +175,3 @@ def test_it_is_differentiable_once_and_in_float32(narrow: CPUAttention) -> None:
     (gradient,) = torch.autograd.grad(found, leaf, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         gradient.sum().backward()
-
-
-class Shape:
-    vocab_size, seq_len, num_puzzle_identifiers = 12, 900, 32
-
-
-def steps_back(result: Tensor) -> Iterator[str]:
-    """The names of all that a gradient goes through."""
-    todo, seen = [result.grad_fn], set()
-    while todo:
-        if (node := todo.pop()) is not None and node not in seen:
-            seen.add(node)
-            yield node.name()
-            todo += [before for before, _ in node.next_functions]
-
-
-@pytest.mark.parametrize(
-    ("words", "bound"),
-    [
-        (["arch=trm", "arch.L_layers=1", "arch.halt_max_steps=1"], 1e-5),
-        (["arch=urm", "arch.num_layers=1", "arch.loops=1"], 5e-3),  # its convolution is bfloat16
-    ],
-)
-def test_a_model_answers_and_learns_the_same_with_it(words: list[str], bound: float) -> None:
-    words = [*words, "arch.hidden_size=64", "arch.num_heads=4", "arch.H_cycles=2"]
-    config = load_config([*words, "arch.L_cycles=1", "arch.forward_dtype=float32"])
-    found = []
-    for ours in (False, True):
-        model = build_model(config, Shape, torch.device("cpu"))
-        fill(model)
-        model.model.inner.spare_blanks()
-        if ours:
-            speed_up_attention(model, config)
-        batch = make_batch(4, 900)
-        carry, loss, _, _ = model.train()(model.model.initial_carry(batch), batch)
-        through = " ".join(steps_back(loss))
-        assert (OURS in through, THEIRS in through) == (ours, not ours)
-        loss.backward()
-        grads = [parameter.grad for parameter in model.parameters()]
-        answers = model.eval().answer(batch)[1]["logits"]
-        found.append([loss.detach(), answers, *carry.state.values(), *grads])
-    for plain, own in zip(*found, strict=True):
-        assert (own - plain).norm() <= bound * plain.norm()
-
-
-@pytest.mark.parametrize("setting", ["compile=False", "arch.forward_dtype=bfloat16"])
-def test_it_is_left_where_it_is_not_wanted_or_not_meant_for(setting: str) -> None:
-    config = load_config(["arch=trm", "arch.hidden_size=64", "arch.num_heads=4", setting])
-    model = build_model(config, Shape, torch.device("cpu"))
-    speed_up_attention(model, config)
-    assert all(m.mix is None for m in model.modules() if isinstance(m, Attention))
-
-
-def test_without_a_compiler_that_works_pytorch_is_used_and_that_is_said(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
-    assert make(16, {}, lambda _: None) is None
-    assert "apt-get install g++" in caplog.text
-    broken = tmp_path / "c++"
-    broken.write_text("#!/bin/sh\nexit 1\n")
-    broken.chmod(0o755)
-    assert make(16, {"CXX": str(broken)}, shutil.which) is None
-    assert f"{broken} did not make ours" in caplog.text
-    assert make(16, {"DISABLE_COMPILE": "1"}, shutil.which) is None
-    for odd in (8, 24, 31):
-        assert make(odd, {}, shutil.which) is None

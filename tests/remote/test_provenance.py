@@ -13,8 +13,9 @@ def test_the_digest_of_the_code_is_of_names_and_contents_of_all_that_runs(tmp_pa
         module.write_text(texts[0])
         source.write_text(texts[1])
         found.append(code_digest(tmp_path))
-    source.rename(source.with_name("c.cpp"))
-    found.append(code_digest(tmp_path))
+    for name in ("c.cpp", "c.h"):
+        source = source.rename(source.with_name(name))
+        found.append(code_digest(tmp_path))
     (tmp_path / "notes.txt").write_text("not run")
-    assert len(set(found)) == 4
+    assert len(set(found)) == 5
     assert code_digest(tmp_path) == found[-1]

@@ -6,7 +6,7 @@ import torch
 
 from remote.config import load_config
 from remote.models.act import ACT, ACTLossHead, exploration
-from remote.models.compiled import speed_up_attention
+from remote.models.compiled import speed_up_on_cpu
 from remote.models.layers import CastedLinear
 from remote.models.losses import stablemax_cross_entropy
 from remote.models.trm import TRM
@@ -39,7 +39,7 @@ def test_loss_gradient_and_first_update_are_upstreams(own: bool) -> None:
     """Numbers measured with upstream's code on weights 0.05 sin(0.1 j + i), in sorted order."""
     head = make()
     if own:
-        speed_up_attention(head, load_config([*SMALL, "arch.forward_dtype=float32"]))
+        speed_up_on_cpu(head, load_config([*SMALL, "arch.forward_dtype=float32"]))
         assert head.model.inner.L_level.layers[0].self_attn.mix is not None
     fill(head)
     head.train()

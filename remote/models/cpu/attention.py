@@ -1,4 +1,4 @@
-"""Attention on a CPU, forward and backward: C++ that is compiled on the spot, in two seconds.
+"""Attention on a CPU, forward and backward.
 
 For narrow heads PyTorch's own spends much of its time outside of its products: they are of matrices
 16 wide, and large ones in between go through memory, as do queries and keys when they are turned
@@ -8,11 +8,7 @@ threads.  In float32, and differentiable once.
 """
 
 import ctypes
-import logging
-import subprocess
-import tempfile
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,30 +16,18 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import scaled_dot_product_attention
 
-log = logging.getLogger(__name__)
+from remote.models.cpu import native
+
 Turns = tuple[Tensor, Tensor]  # cosines and sines of rotary positions, float32 [S, head_width]
 Mix = Callable[[Tensor, Turns | None, Tensor | None], Tensor]  # see `CPUAttention.__call__`
-SOURCE = Path(__file__).with_name("cpu_attention.cpp")
-COMPILERS = ("g++", "clang++")
-FLAGS = ("-std=c++17", "-O2", "-march=native", "-ffp-contract=fast", "-shared", "-fPIC", "-pthread")
-COMPILE_LIMIT_S = 300
 LANES = 16  # a head's width must be a multiple
-ROUNDING = 1e-5
 
 
 class CPUAttention:
     def __init__(self, width: int, compiler: str) -> None:
         """Raises OSError or subprocess.SubprocessError where it cannot be made."""
         self.width = width
-        with tempfile.TemporaryDirectory() as folder:
-            made = Path(folder, "attention.so")
-            subprocess.run(
-                [compiler, *FLAGS, f"-DHEAD_WIDTH={width}", str(SOURCE), "-o", str(made)],
-                check=True,
-                capture_output=True,
-                timeout=COMPILE_LIMIT_S,
-            )
-            library = ctypes.CDLL(str(made))  # stays loaded when the file is gone
+        library = native.library("attention", compiler, HEAD_WIDTH=width)
         pointer, number = ctypes.c_void_p, ctypes.c_int64
         given = [*[pointer] * 3, *[number] * 3, *[pointer] * 2, number]
         self.attend, self.learn = library.attend, library.learn
@@ -121,21 +105,15 @@ def _given(
 
 def make(width: int, environ: Mapping[str, str], which: Callable[[str], str | None]) -> Mix | None:
     """None, and a word on why in the log, where PyTorch's is to be used."""
-    if "DISABLE_COMPILE" in environ or width % LANES:
+    if width % LANES:
         return None
-    compiler = next(filter(which, filter(None, (environ.get("CXX"), *COMPILERS))), None)
-    if compiler is None:
-        log.info("attention: PyTorch's; a C++ compiler would make it faster: apt-get install g++")
-        return None
-    try:
-        found = CPUAttention(width, compiler)
-    except (OSError, subprocess.SubprocessError) as error:
-        log.warning("attention: PyTorch's, for %s did not make ours: %s", compiler, error)
-        return None
-    if (difference := _difference(found, width)) > ROUNDING:
-        log.warning("attention: PyTorch's, for ours is off by %.1e here", difference)
-        return None
-    return found
+    return native.proven(
+        "attention",
+        lambda compiler: CPUAttention(width, compiler),
+        lambda mix: _difference(mix, width),
+        environ,
+        which,
+    )
 
 
 def _difference(mix: Mix, width: int) -> float:

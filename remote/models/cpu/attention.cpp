@@ -1,77 +1,18 @@
-// Attention of one width of heads, forward and backward, in float32: see cpu_attention.py.
+// Attention of one width of heads, forward and backward, in float32: see attention.py.
 //
 // A few queries meet a few keys while both are in registers.  Each row's each head is one thread's
 // from beginning to end, so results are the same bits for any number of threads.
 
-#include <algorithm>
-#include <cmath>
-#include <cstdint>
-#include <cstring>
-#include <thread>
-#include <vector>
+#include "vectors.h"
 
 namespace {
 
-#ifdef __AVX512F__
-constexpr int LANES = 16;
-constexpr int QUERIES = 8;                   // at once: with two vectors of keys, 16 registers
-#else
-constexpr int LANES = 8;
-constexpr int QUERIES = 5;
-#endif
+constexpr int QUERIES = ROWS;                // at once
+constexpr int KEYS = COLUMNS;                // a tile: they lie [WIDTH][KEYS]
 constexpr int WIDTH = HEAD_WIDTH;            // of a head
-constexpr int KEYS = 2 * LANES;              // a tile: they lie [WIDTH][KEYS]
 constexpr int BLOCK = 64;                    // keys whose gradients stay in the first cache
 constexpr int PARTS = WIDTH / LANES;
 constexpr int PAIR = PARTS % 2 ? 1 : 2;      // parts at once
-constexpr float LOG2_E = 1.44269504f;        // e^x is taken as 2^x
-
-typedef float Floats __attribute__((vector_size(4 * LANES)));
-typedef int32_t Ints __attribute__((vector_size(4 * LANES)));
-
-inline Floats load(const float* from) { Floats x; std::memcpy(&x, from, sizeof x); return x; }
-inline void store(float* to, Floats x) { std::memcpy(to, &x, sizeof x); }
-inline Floats all(float x) { return Floats{} + x; }
-
-// 2^x for x <= 0, to 2e-7; below 2^-100 it is that, so that no product is slowed by being tiny.
-inline Floats exp2(Floats x) {
-    x = x < all(-100) ? all(-100) : x;
-    const float rounds = 12582912;           // 1.5 * 2^23: the sum has the integer in its last bits
-    Floats n = x + rounds;
-    Floats f = x - (n - rounds);             // -1/2 ... 1/2
-    Floats p = all(1.5353362e-4f);
-    p = p * f + 1.3398874e-3f;
-    p = p * f + 9.6184374e-3f;
-    p = p * f + 5.5503325e-2f;
-    p = p * f + 2.4022648e-1f;
-    p = p * f + 6.9314720e-1f;
-    p = p * f + 1.0f;
-    return (Floats)((Ints)p + ((Ints)n << 23));
-}
-
-class Buffer {                               // of zeros, aligned as vectors are
-    struct alignas(64) Line { float at[16]; };
-    std::vector<Line> lines;
-
-public:
-    explicit Buffer(size_t floats) : lines((floats + 15) / 16) {}
-    operator float*() { return lines.data()->at; }
-};
-
-// sums[i] = rows[i] . columns, of QUERIES rows and a tile of columns.
-inline void multiply(const float* rows, const float* tile, Floats (&sums)[QUERIES][2]) {
-#pragma GCC unroll 8
-    for (int i = 0; i < QUERIES; i++) sums[i][0] = sums[i][1] = Floats{};
-#pragma GCC unroll 4
-    for (int d = 0; d < WIDTH; d++) {
-        Floats first = load(tile + d * KEYS), second = load(tile + d * KEYS + LANES);
-#pragma GCC unroll 8
-        for (int i = 0; i < QUERIES; i++) {
-            sums[i][0] += rows[i * WIDTH + d] * first;
-            sums[i][1] += rows[i * WIDTH + d] * second;
-        }
-    }
-}
 
 // sums[i] += sum over k of weight[i][k] rows[k], of QUERIES sums.
 inline void gather(const float* weight, int stride, const float* rows, int count, float* sums) {
@@ -111,10 +52,6 @@ inline void spread(const float* weight, int stride, const float* rows, int count
             for (int j = 0; j < 4; j++) store(at + j * WIDTH, sum[j]);
         }
     }
-}
-
-inline int64_t padded(int64_t count, int64_t multiple) {
-    return (count + multiple - 1) / multiple * multiple;
 }
 
 // What is given: see `attend` and `learn`.
@@ -161,15 +98,6 @@ struct Problem {
     float scale() const { return 1 / std::sqrt(float(WIDTH)); }
 };
 
-// Rows as columns, in tiles; beyond the last one it is itself again.
-void transpose(const float* rows, int64_t count, float* tiles) {
-    for (int64_t k = 0; k < padded(count, KEYS); k++) {
-        const float* const row = rows + std::min(k, count - 1) * WIDTH;
-        float* const column = tiles + k / KEYS * KEYS * WIDTH + k % KEYS;
-        for (int d = 0; d < WIDTH; d++) column[d * KEYS] = row[d];
-    }
-}
-
 class Forward {
     const Problem& given;
     const int64_t keys, width;               // of a row of weights
@@ -179,7 +107,7 @@ class Forward {
         for (int i = 0; i < QUERIES; i++) largest[i] = all(-INFINITY);
         for (int64_t k = 0; k < width; k += KEYS) {
             Floats scores[QUERIES][2];
-            multiply(query, key_columns + k * WIDTH, scores);
+            multiply<WIDTH>(query, key_columns + k * WIDTH, scores);
 #pragma GCC unroll 8
             for (int i = 0; i < QUERIES; i++)
                 for (int j = 0; j < 2; j++) {
@@ -217,7 +145,7 @@ public:
             const float* const from = given.projected + given.at(row, k, 2, head);
             std::copy(from, from + WIDTH, value + k * WIDTH);
         }
-        transpose(key, keys, key_columns);
+        transpose<WIDTH>(key, keys, key_columns);
         for (int64_t q = given.first[row]; q < given.first[row + 1]; q += QUERIES) {
             const int64_t count = std::min<int64_t>(QUERIES, given.first[row + 1] - q);
             for (int64_t i = 0; i < count; i++) {
@@ -277,12 +205,12 @@ class Backward {
         const int count = std::min<int64_t>(BLOCK, width - block);
         for (int k = 0; k < count; k += KEYS) {
             Floats sums[QUERIES][2];
-            multiply(query + q * WIDTH, key_columns + (block + k) * WIDTH, sums);
+            multiply<WIDTH>(query + q * WIDTH, key_columns + (block + k) * WIDTH, sums);
 #pragma GCC unroll 8
             for (int i = 0; i < QUERIES; i++)
                 for (int j = 0; j < 2; j++)
                     store(weight + i * BLOCK + k + j * LANES, exp2(sums[i][j] - log_total[q + i]));
-            multiply(out_slope + q * WIDTH, value_columns + (block + k) * WIDTH, sums);
+            multiply<WIDTH>(out_slope + q * WIDTH, value_columns + (block + k) * WIDTH, sums);
 #pragma GCC unroll 8
             for (int i = 0; i < QUERIES; i++)
                 for (int j = 0; j < 2; j++) {
@@ -312,8 +240,8 @@ public:
             const float* const from = given.projected + given.at(row, k, 2, head);
             std::copy(from, from + WIDTH, value + k * WIDTH);
         }
-        transpose(key, keys, key_columns);
-        transpose(value, keys, value_columns);
+        transpose<WIDTH>(key, keys, key_columns);
+        transpose<WIDTH>(value, keys, value_columns);
         ask(row, head, out, log_totals, out_slopes);
         for (Buffer* buffer : {&key_slope, &value_slope})
             std::fill(*buffer + 0, *buffer + width * WIDTH, 0.0f);
@@ -337,15 +265,11 @@ public:
 // Every row's every head once; each thread has a worker of its own.
 template <typename Worker, typename... Rest>
 void share(const Problem& given, int64_t threads, Rest... rest) {
-    auto work = [&](int64_t thread) {
+    in_parallel(threads, [&](int64_t thread) {
         Worker worker(given);
         for (int64_t job = thread; job < given.rows * given.heads; job += threads)
             worker(job / given.heads, job % given.heads, rest...);
-    };
-    std::vector<std::thread> others;
-    for (int64_t thread = 1; thread < threads; thread++) others.emplace_back(work, thread);
-    work(0);
-    for (std::thread& other : others) other.join();
+    });
 }
 
 }  // namespace

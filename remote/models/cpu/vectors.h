@@ -1,0 +1,95 @@
+// Vectors of floats, and products of small matrices that stay in registers and in the first cache.
+
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+namespace {
+
+#ifdef __AVX512F__
+constexpr int LANES = 16;
+constexpr int ROWS = 8;                      // at once: with two vectors of columns, 16 registers
+#else
+constexpr int LANES = 8;
+constexpr int ROWS = 5;
+#endif
+constexpr int COLUMNS = 2 * LANES;           // a tile: they lie [DEPTH][COLUMNS]
+constexpr float LOG2_E = 1.44269504f;        // e^x is taken as 2^x
+
+typedef float Floats __attribute__((vector_size(4 * LANES)));
+typedef int32_t Ints __attribute__((vector_size(4 * LANES)));
+
+inline Floats load(const float* from) { Floats x; std::memcpy(&x, from, sizeof x); return x; }
+inline void store(float* to, Floats x) { std::memcpy(to, &x, sizeof x); }
+inline Floats all(float x) { return Floats{} + x; }
+
+// 2^x for x <= 0, to 2e-7; below 2^-100 it is that, so that no product is slowed by being tiny.
+inline Floats exp2(Floats x) {
+    x = x < all(-100) ? all(-100) : x;
+    const float rounds = 12582912;           // 1.5 * 2^23: the sum has the integer in its last bits
+    Floats n = x + rounds;
+    Floats f = x - (n - rounds);             // -1/2 ... 1/2
+    Floats p = all(1.5353362e-4f);
+    p = p * f + 1.3398874e-3f;
+    p = p * f + 9.6184374e-3f;
+    p = p * f + 5.5503325e-2f;
+    p = p * f + 2.4022648e-1f;
+    p = p * f + 6.9314720e-1f;
+    p = p * f + 1.0f;
+    return (Floats)((Ints)p + ((Ints)n << 23));
+}
+
+class Buffer {                               // of zeros, aligned as vectors are
+    struct alignas(64) Line { float at[16]; };
+    std::vector<Line> lines;
+
+public:
+    explicit Buffer(size_t floats) : lines((floats + 15) / 16) {}
+    operator float*() { return lines.data()->at; }
+};
+
+inline int64_t padded(int64_t count, int64_t multiple) {
+    return (count + multiple - 1) / multiple * multiple;
+}
+
+// sums[i] = rows[i] . columns, of ROWS rows and a tile of columns.
+template <int DEPTH>
+inline void multiply(const float* rows, const float* tile, Floats (&sums)[ROWS][2]) {
+#pragma GCC unroll 8
+    for (int i = 0; i < ROWS; i++) sums[i][0] = sums[i][1] = Floats{};
+#pragma GCC unroll 4
+    for (int d = 0; d < DEPTH; d++) {
+        Floats first = load(tile + d * COLUMNS), second = load(tile + d * COLUMNS + LANES);
+#pragma GCC unroll 8
+        for (int i = 0; i < ROWS; i++) {
+            sums[i][0] += rows[i * DEPTH + d] * first;
+            sums[i][1] += rows[i * DEPTH + d] * second;
+        }
+    }
+}
+
+// Rows as columns, in tiles; beyond the last one it is itself again.
+template <int DEPTH>
+void transpose(const float* rows, int64_t count, float* tiles) {
+    for (int64_t k = 0; k < padded(count, COLUMNS); k++) {
+        const float* const row = rows + std::min(k, count - 1) * DEPTH;
+        float* const column = tiles + k / COLUMNS * COLUMNS * DEPTH + k % COLUMNS;
+        for (int d = 0; d < DEPTH; d++) column[d * COLUMNS] = row[d];
+    }
+}
+
+// work(0), ..., work(threads - 1), each in a thread of its own.
+template <typename Work>
+void in_parallel(int64_t threads, Work work) {
+    std::vector<std::thread> others;
+    for (int64_t thread = 1; thread < threads; thread++) others.emplace_back(work, thread);
+    work(0);
+    for (std::thread& other : others) other.join();
+}
+
+}  // namespace
