@@ -18,14 +18,13 @@ class Block(nn.Module):
             self.self_attn = Attention(config.hidden_size, config.num_heads)
         mlp = ConvSwiGLU if config.conv_mlp else SwiGLU
         self.mlp = mlp(config.hidden_size, config.expansion)
-        self.feed: Feed | None = None  # in place of the MLP's, where no gradient is wanted
+        self.feed: Feed | None = None  # in place of what follows, where no gradient is wanted
 
     def forward(self, x: Tensor, turns: Turns | None) -> Tensor:
-        if hasattr(self, "mlp_t"):
-            across = x.transpose(1, 2)  # (B, D, S)
-            x = rms_norm(across + self.mlp_t(across), self._eps).transpose(1, 2)
-            return self._fed(x)
-        return self._after(x, self.self_attn(x, turns))
+        if not hasattr(self, "mlp_t"):
+            return self._after(x, self.self_attn(x, turns))
+        across = x.transpose(1, 2)  # (B, D, S)
+        return self._after(rms_norm(across + self.mlp_t(across), self._eps).transpose(1, 2))
 
     def learning_at(self, x: Tensor, turns: Turns | None, positions: Tensor) -> Tensor:
         """As `forward`, where the output's gradient is zero outside of `positions` (bool (B, S)).
@@ -41,14 +40,15 @@ class Block(nn.Module):
             whole[others] = self._after(x[others], answer(others))
         return whole.index_put((positions,), learning)
 
-    def _after(self, x: Tensor, mixed: Tensor) -> Tensor:
-        return self._fed(rms_norm(x + mixed, self._eps))
-
-    def _fed(self, x: Tensor) -> Tensor:
-        if self.feed is None or torch.is_grad_enabled():
-            return rms_norm(x + self.mlp(x), self._eps)
-        weights = self.mlp.gate_up_proj.weight, self.mlp.down_proj.weight
-        return self.feed(x, *weights, self._eps)
+    def _after(self, x: Tensor, mixed: Tensor | None = None) -> Tensor:
+        """`mixed`, by the attention's heads, is added to x before all else."""
+        if self.feed is not None and not torch.is_grad_enabled():
+            weights = self.mlp.gate_up_proj.weight, self.mlp.down_proj.weight
+            heads = None if mixed is None else (mixed, self.self_attn.o_proj.weight)
+            return self.feed(x, *weights, self._eps, heads)
+        if mixed is not None:
+            x = rms_norm(x + self.self_attn.o_proj(mixed), self._eps)
+        return rms_norm(x + self.mlp(x), self._eps)
 
 
 def run(layers: nn.ModuleList, state: Tensor, injection: Tensor, turns: Turns | None) -> Tensor:

@@ -111,7 +111,10 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 class Attention(nn.Module):
-    """Every position attends to every other, padding included."""
+    """Every position attends to every other, padding included.
+
+    What the heads have mixed is given before `o_proj`, which the block applies.
+    """
 
     def __init__(self, hidden_size: int, num_heads: int) -> None:
         super().__init__()
@@ -124,11 +127,11 @@ class Attention(nn.Module):
     def forward(self, x: Tensor, turns: Turns | None) -> Tensor:
         projected = self.qkv_proj(x)
         if self.mix is not None:
-            return self.o_proj(self.mix(projected, turns, None).view(x.shape))
+            return self.mix(projected, turns, None).view(x.shape)
         query, key, value = (t.transpose(1, 2) for t in self._heads(projected, turns))
         mixed = scaled_dot_product_attention(query, key, value)
         # Not `view`: backends differ in the strides they return.
-        return self.o_proj(mixed.transpose(1, 2).reshape(x.shape))
+        return mixed.transpose(1, 2).reshape(x.shape)
 
     def answers(self, x: Tensor, turns: Turns | None) -> Callable[[Tensor], Tensor]:
         """From the positions that ask, bool (B, S), to what they attend to: (T, D), row after row.
@@ -137,7 +140,7 @@ class Attention(nn.Module):
         """
         projected = self.qkv_proj(x)
         if (mix := self.mix) is not None:
-            return lambda asking: self.o_proj(mix(projected, turns, asking))
+            return lambda asking: mix(projected, turns, asking)
         heads = self._heads(projected, turns)
         return lambda asking: self._answer(*heads, asking)
 
@@ -164,7 +167,7 @@ class Attention(nn.Module):
             for q, k, v in asked
             if len(q)
         ]
-        return self.o_proj(torch.cat(mixed) if mixed else query[asking].flatten(1))
+        return torch.cat(mixed) if mixed else query[asking].flatten(1)
 
 
 class SwiGLU(nn.Module):

@@ -11,6 +11,7 @@ from tests.remote.fixture import one_thread
 __all__ = ["one_thread"]
 
 EPSILON = 1e-5
+Heads = tuple[Tensor, Tensor]
 
 
 @pytest.fixture(scope="module", params=[(64, 256), (32, 512), (96, 256)], ids=str)
@@ -31,24 +32,36 @@ def weights(width: int, inner: int) -> tuple[Tensor, Tensor]:
     return draw(2 * inner, width, seed=1) * width**-0.5, draw(width, inner, seed=2) * inner**-0.5
 
 
-def plainly(x: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
+def plainly(x: Tensor, gate_up: Tensor, down: Tensor, heads: Heads | None) -> Tensor:
     """The same by PyTorch, in float64."""
-    gate, up = linear(x.double(), gate_up.double()).chunk(2, dim=-1)
-    y = x.double() + linear(silu(gate) * up, down.double())
-    return y * torch.rsqrt(y.square().mean(-1, keepdim=True) + EPSILON)
+    x = x.double()
+    if heads is not None:
+        mixed, projection = (given.double() for given in heads)
+        x = rms_norm(x + linear(mixed, projection))
+    gate, up = linear(x, gate_up.double()).chunk(2, dim=-1)
+    return rms_norm(x + linear(silu(gate) * up, down.double()))
 
 
-def off(feed: CPUFeed, x: Tensor, gate_up: Tensor, down: Tensor) -> float:
-    found = feed(x, gate_up, down, EPSILON)
+def rms_norm(x: Tensor) -> Tensor:
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + EPSILON)
+
+
+def off(
+    feed: CPUFeed, x: Tensor, gate_up: Tensor, down: Tensor, heads: Heads | None = None
+) -> float:
+    found = feed(x, gate_up, down, EPSILON, heads)
     assert found.shape == x.shape
-    return float((found - plainly(x, gate_up, down)).abs().max())
+    return float((found - plainly(x, gate_up, down, heads)).abs().max())
 
 
 @pytest.mark.parametrize("shape", [(1,), (7,), (8,), (9,), (2, 900), (3, 5, 17)])
 def test_it_is_what_pytorch_finds(
     feed: CPUFeed, widths: tuple[int, int], shape: tuple[int, ...]
 ) -> None:
-    assert off(feed, draw(*shape, widths[0]), *weights(*widths)) < 3e-6
+    x, (width, _) = draw(*shape, widths[0]), widths
+    mixed, projection = draw(*x.shape, seed=3), draw(width, width, seed=4) * width**-0.5
+    assert off(feed, x, *weights(*widths)) < 3e-6
+    assert off(feed, x, *weights(*widths), (mixed, projection)) < 3e-6
 
 
 @pytest.mark.parametrize("factor", [1e-4, 30.0, 1e4])
@@ -66,18 +79,23 @@ def test_nobody_is_fed_nothing(feed: CPUFeed, widths: tuple[int, int]) -> None:
 def test_threads_share_the_work_and_others_beside_it_change_no_bit(
     feed: CPUFeed, widths: tuple[int, int]
 ) -> None:
-    x, given = draw(131, widths[0]), weights(*widths)
-    alone = feed(x, *given, EPSILON)
+    x, mixed, given = draw(131, widths[0]), draw(131, widths[0], seed=3), weights(*widths)
+    projection = draw(widths[0], widths[0], seed=4)
+    alone = feed(x, *given, EPSILON, (mixed, projection))
     torch.set_num_threads(3)
-    assert torch.equal(feed(x, *given, EPSILON), alone)
-    assert torch.equal(feed(x[50:53], *given, EPSILON), alone[50:53])
+    assert torch.equal(feed(x, *given, EPSILON, (mixed, projection)), alone)
+    some = slice(50, 53)
+    assert torch.equal(feed(x[some], *given, EPSILON, (mixed[some], projection)), alone[some])
 
 
 def test_tensors_may_lie_anyhow(feed: CPUFeed, widths: tuple[int, int]) -> None:
     x, (gate_up, down) = draw(131, widths[0]), weights(*widths)
-    turned = [given.t().contiguous().t() for given in (x, gate_up, down)]
+    mixed, projection = draw(131, widths[0], seed=3), draw(widths[0], widths[0], seed=4)
+    plain = x, gate_up, down, mixed, projection
+    turned = [given.t().contiguous().t() for given in plain]
     assert not any(given.is_contiguous() for given in turned)
-    assert torch.equal(feed(*turned, EPSILON), feed(x, gate_up, down, EPSILON))
+    found = [feed(*given[:3], EPSILON, tuple(given[3:])) for given in (plain, turned)]
+    assert torch.equal(*found)
 
 
 def test_what_is_not_a_number_stays_none(feed: CPUFeed, widths: tuple[int, int]) -> None:

@@ -3,141 +3,72 @@
 // A few queries meet a few keys while both are in registers.  Each row's each head is one thread's
 // from beginning to end, so results are the same bits for any number of threads.
 
-#include "vectors.h"
+#include "heads.h"
 
 namespace {
 
-constexpr int QUERIES = ROWS;                // at once
-constexpr int KEYS = COLUMNS;                // a tile: they lie [WIDTH][KEYS]
-constexpr int WIDTH = HEAD_WIDTH;            // of a head
-constexpr int BLOCK = 64;                    // keys whose gradients stay in the first cache
-constexpr int PARTS = WIDTH / LANES;
-constexpr int PAIR = PARTS % 2 ? 1 : 2;      // parts at once
-
-// sums[i] += sum over k of weight[i][k] rows[k], of QUERIES sums.
-inline void gather(const float* weight, int stride, const float* rows, int count, float* sums) {
-    for (int part = 0; part < PARTS; part += PAIR) {
-        Floats mixed[QUERIES][PAIR] = {};
-        for (int k = 0; k < count; k++)
-#pragma GCC unroll 2
-            for (int j = 0; j < PAIR; j++) {
-                Floats row = load(rows + k * WIDTH + (part + j) * LANES);
-#pragma GCC unroll 8
-                for (int i = 0; i < QUERIES; i++) mixed[i][j] += weight[i * stride + k] * row;
-            }
-        for (int i = 0; i < QUERIES; i++)
-            for (int j = 0; j < PAIR; j++) {
-                float* const at = sums + i * WIDTH + (part + j) * LANES;
-                store(at, load(at) + mixed[i][j]);
-            }
-    }
-}
-
-// sums[k] += sum over i of weight[i][k] rows[i], of QUERIES rows; `count` is a multiple of 4.
-inline void spread(const float* weight, int stride, const float* rows, int count, float* sums) {
-    for (int part = 0; part < PARTS; part++) {
-        Floats row[QUERIES];
-#pragma GCC unroll 8
-        for (int i = 0; i < QUERIES; i++) row[i] = load(rows + i * WIDTH + part * LANES);
-        for (int k = 0; k < count; k += 4) {
-            float* const at = sums + k * WIDTH + part * LANES;
-            Floats sum[4];
-#pragma GCC unroll 4
-            for (int j = 0; j < 4; j++) sum[j] = load(at + j * WIDTH);
-#pragma GCC unroll 8
-            for (int i = 0; i < QUERIES; i++)
-#pragma GCC unroll 4
-                for (int j = 0; j < 4; j++) sum[j] += weight[i * stride + k + j] * row[i];
-#pragma GCC unroll 4
-            for (int j = 0; j < 4; j++) store(at + j * WIDTH, sum[j]);
-        }
-    }
-}
-
-// What is given: see `attend` and `learn`.
-struct Problem {
-    const float *projected, *cosines, *sines;
-    int64_t rows, positions, heads;
-    const int64_t *asking, *first;
-
-    // What is projected of a position is its queries, its keys, its values; heads of each.
-    int64_t at(int64_t row, int64_t position, int64_t part, int64_t head) const {
-        return (((row * positions + position) * 3 + part) * heads + head) * WIDTH;
-    }
-
-    // Halves turned against each other by the angle of their position; `factor` times.
-    void turn(int64_t position, const float* __restrict__ from, float factor, float* __restrict__ to) const {
-        if (!cosines) {
-            for (int d = 0; d < WIDTH; d++) to[d] = factor * from[d];
-            return;
-        }
-        const float *const c = cosines + position * WIDTH, *const s = sines + position * WIDTH;
-        for (int d = 0; d < WIDTH / 2; d++) {
-            const int e = d + WIDTH / 2;
-            const float x = from[d], y = from[e];
-            to[d] = factor * (x * c[d] + y * s[d]);
-            to[e] = factor * (y * c[e] + x * s[e]);
-        }
-    }
-
-    // The gradient of what was turned to that of what it was before.
-    void turn_back(int64_t position, const float* __restrict__ from, float factor, float* __restrict__ to) const {
-        if (!cosines) {
-            for (int d = 0; d < WIDTH; d++) to[d] = factor * from[d];
-            return;
-        }
-        const float *const c = cosines + position * WIDTH, *const s = sines + position * WIDTH;
-        for (int d = 0; d < WIDTH / 2; d++) {
-            const int e = d + WIDTH / 2;
-            const float x = from[d], y = from[e];
-            to[d] = factor * (x * c[d] + y * s[e]);
-            to[e] = factor * (y * c[e] + x * s[d]);
-        }
-    }
-
-    float scale() const { return 1 / std::sqrt(float(WIDTH)); }
-};
+constexpr int BLOCK = 64;                    // keys whose weights and gradients stay in the first cache
+constexpr float NEAR = 60;                   // 2^60 and 2^-60 are far from what float32 can hold
 
 class Forward {
     const Problem& given;
-    const int64_t keys, width;               // of a row of weights
+    const int64_t keys;
     Buffer key, key_columns, value, query, weight, sums;
 
-    void score(Floats* largest) {
-        for (int i = 0; i < QUERIES; i++) largest[i] = all(-INFINITY);
-        for (int64_t k = 0; k < width; k += KEYS) {
+    float longest(const float* rows, int64_t count) const {
+        float squared = 0;
+        for (int64_t i = 0; i < count; i++) {
+            float own = 0;
+            for (int d = 0; d < WIDTH; d++) own += rows[i * WIDTH + d] * rows[i * WIDTH + d];
+            squared = std::max(squared, own);
+        }
+        return std::sqrt(squared);
+    }
+
+    // Each query's largest score.
+    void find_largest(float* largest) {
+        Floats so_far[QUERIES];
+        std::fill(so_far, so_far + QUERIES, all(-INFINITY));
+        for (int64_t k = 0; k < keys; k += KEYS) {
             Floats scores[QUERIES][2];
             multiply<WIDTH>(query, key_columns + k * WIDTH, scores);
-#pragma GCC unroll 8
             for (int i = 0; i < QUERIES; i++)
-                for (int j = 0; j < 2; j++) {
-                    largest[i] = largest[i] > scores[i][j] ? largest[i] : scores[i][j];
-                    store(weight + i * width + k + j * LANES, scores[i][j]);
-                }
+                for (int j = 0; j < 2; j++)
+                    so_far[i] = so_far[i] > scores[i][j] ? so_far[i] : scores[i][j];
+        }
+        for (int i = 0; i < QUERIES; i++) {
+            largest[i] = so_far[i][0];
+            for (int lane = 1; lane < LANES; lane++) largest[i] = std::max(largest[i], so_far[i][lane]);
         }
     }
 
-    // Scores become weights, but for a factor; theirs is returned.
-    float raise(float* scores, Floats largest, float* log_total) {
-        float top = -INFINITY, sum = 0;
-        for (int lane = 0; lane < LANES; lane++) top = std::max(top, largest[lane]);
-        std::fill(scores + keys, scores + width, -INFINITY);
-        Floats total = {};
-        for (int64_t k = 0; k < width; k += LANES) {
-            Floats raised = exp2(load(scores + k) - top);
-            total += raised;
-            store(scores + k, raised);
+    // Adds what a block of keys weighs, and its values so often.
+    template <bool FAR>
+    void mix(int64_t block, const float* top, Floats* total) {
+        const int count = std::min<int64_t>(BLOCK, keys - block);
+        for (int k = 0; k < count; k += KEYS) {
+            Floats scores[QUERIES][2];
+            multiply<WIDTH>(query, key_columns + (block + k) * WIDTH, scores);
+#pragma GCC unroll 8
+            for (int i = 0; i < QUERIES; i++)
+                for (int j = 0; j < 2; j++) {
+                    const Floats power = FAR ? floored(scores[i][j] - top[i]) : scores[i][j];
+                    store(weight + i * BLOCK + k + j * LANES, exp2(power));
+                }
         }
-        for (int lane = 0; lane < LANES; lane++) sum += total[lane];
-        *log_total = top + std::log2(sum);
-        return 1 / sum;
+        for (int i = 0; i < QUERIES; i++) {
+            float* const own = weight + i * BLOCK;
+            std::fill(own + count, own + padded(count, LANES), 0.0f);
+            for (int k = 0; k < count; k += LANES) total[i] += load(own + k);
+        }
+        gather(weight, BLOCK, value + block * WIDTH, count, sums);
     }
 
 public:
     explicit Forward(const Problem& given)
-        : given(given), keys(given.positions), width(padded(keys, KEYS)), key(keys * WIDTH),
-          key_columns(width * WIDTH), value(keys * WIDTH), query(QUERIES * WIDTH),
-          weight(QUERIES * width), sums(QUERIES * WIDTH) {}
+        : given(given), keys(given.positions), key(keys * WIDTH),
+          key_columns(padded(keys, KEYS) * WIDTH), value(keys * WIDTH), query(QUERIES * WIDTH),
+          weight(QUERIES * BLOCK), sums(QUERIES * WIDTH) {}
 
     void operator()(int64_t row, int64_t head, float* out, float* log_totals) {
         for (int64_t k = 0; k < keys; k++) {
@@ -146,6 +77,7 @@ public:
             std::copy(from, from + WIDTH, value + k * WIDTH);
         }
         transpose<WIDTH>(key, keys, key_columns);
+        const float longest_key = longest(key, keys);
         for (int64_t q = given.first[row]; q < given.first[row + 1]; q += QUERIES) {
             const int64_t count = std::min<int64_t>(QUERIES, given.first[row + 1] - q);
             for (int64_t i = 0; i < count; i++) {
@@ -153,17 +85,20 @@ public:
                 const float* const from = given.projected + given.at(row, position, 0, head);
                 given.turn(position, from, given.scale() * LOG2_E, query + i * WIDTH);
             }
-            Floats largest[QUERIES];
-            float share[QUERIES], log_total[QUERIES];
-            score(largest);
-            for (int i = 0; i < QUERIES; i++)
-                share[i] = raise(weight + i * width, largest[i], log_total + i);
+            // Weights are powers of scores, less the largest one where they can be far from 0.
+            const bool far = longest(query, count) * longest_key > NEAR;
+            float top[QUERIES] = {};
+            if (far) find_largest(top);
+            Floats total[QUERIES] = {};
             std::fill(sums + 0, sums + QUERIES * WIDTH, 0.0f);
-            gather(weight, width, value, keys, sums);
+            for (int64_t block = 0; block < keys; block += BLOCK)
+                far ? mix<true>(block, top, total) : mix<false>(block, top, total);
             for (int64_t i = 0; i < count; i++) {
                 const int64_t at = (q + i) * given.heads + head;
-                for (int d = 0; d < WIDTH; d++) out[at * WIDTH + d] = sums[i * WIDTH + d] * share[i];
-                log_totals[at] = log_total[i];
+                float sum = 0;
+                for (int lane = 0; lane < LANES; lane++) sum += total[i][lane];
+                for (int d = 0; d < WIDTH; d++) out[at * WIDTH + d] = sums[i * WIDTH + d] / sum;
+                log_totals[at] = top[i] + std::log2(sum);
             }
         }
     }
@@ -209,7 +144,7 @@ class Backward {
 #pragma GCC unroll 8
             for (int i = 0; i < QUERIES; i++)
                 for (int j = 0; j < 2; j++)
-                    store(weight + i * BLOCK + k + j * LANES, exp2(sums[i][j] - log_total[q + i]));
+                    store(weight + i * BLOCK + k + j * LANES, exp2(floored(sums[i][j] - log_total[q + i])));
             multiply<WIDTH>(out_slope + q * WIDTH, value_columns + (block + k) * WIDTH, sums);
 #pragma GCC unroll 8
             for (int i = 0; i < QUERIES; i++)

@@ -1,7 +1,8 @@
-"""A SwiGLU on a CPU with the residual sum and its norm, where no gradient is wanted.
+"""What a block does after its attention's heads, on a CPU, where no gradient is wanted.
 
-What lies between its two products is four times as wide as a state.  In PyTorch it goes through
-memory several times; here a few positions at a time go through all of it within the first cache.
+What lies between the two products of its SwiGLU is four times as wide as a state.  In PyTorch it
+goes through memory several times, and each norm twice more; here a few positions at a time go
+through all of it within the first cache.
 It adds up in another order, so results agree to rounding; they are the same bits for every number
 of threads, and for a position whichever others are asked with it.
 """
@@ -16,7 +17,7 @@ from torch.nn.functional import linear, silu
 from remote.models.cpu import native
 from remote.models.layers import rms_norm
 
-Feed = Callable[[Tensor, Tensor, Tensor, float], Tensor]  # see `CPUFeed.__call__`
+Feed = Callable[..., Tensor]  # see `CPUFeed.__call__`
 COLUMNS = 32  # both widths must be multiples
 
 
@@ -25,24 +26,33 @@ class CPUFeed:
         """Raises OSError or subprocess.SubprocessError where it cannot be made."""
         self._feed = native.library("mlp", compiler, WIDTH=width, INNER=inner).feed
         pointer, number = ctypes.c_void_p, ctypes.c_int64
-        self._feed.argtypes = [*[pointer] * 3, ctypes.c_float, *[number] * 2, pointer]
+        self._feed.argtypes = [*[pointer] * 5, ctypes.c_float, *[number] * 2, pointer]
         self._feed.restype = None
 
-    def __call__(self, x: Tensor, gate_up: Tensor, down: Tensor, epsilon: float) -> Tensor:
-        """rms_norm(x + mlp(x)): x (..., width), gate_up (2 * inner, width), down (width, inner).
+    def __call__(
+        self,
+        x: Tensor,
+        gate_up: Tensor,
+        down: Tensor,
+        epsilon: float,
+        heads: tuple[Tensor, Tensor] | None = None,
+    ) -> Tensor:
+        """rms_norm(y + mlp(y)), where y is rms_norm(x + projection(mixed)), or x without heads.
 
-        All float32; else TypeError is raised.
+        x (..., width), gate_up (2 * inner, width), down (width, inner); heads is what they have
+        mixed, of the size of x, and their projection (width, width).  All float32; else TypeError
+        is raised.
         """
-        x, gate_up, down = (given.detach().contiguous() for given in (x, gate_up, down))
-        for given in (x, gate_up, down):
-            if given.dtype != torch.float32:
-                raise TypeError(f"this MLP is made for float32, not for {given.dtype}")
-        out = torch.empty_like(x)
-        positions = x.numel() // x.shape[-1]
-        self._feed(
-            *(given.data_ptr() for given in (x, gate_up, down)),
-            *(epsilon, positions, max(torch.get_num_threads(), 1), out.data_ptr()),
-        )
+        given = [each.detach().contiguous() for each in (x, *(heads or ()), gate_up, down)]
+        for each in given:
+            if each.dtype != torch.float32:
+                raise TypeError(f"this MLP is made for float32, not for {each.dtype}")
+        out = torch.empty_like(given[0])
+        addresses = [each.data_ptr() for each in given]
+        if heads is None:
+            addresses[1:1] = None, None
+        positions, threads = x.numel() // x.shape[-1], max(torch.get_num_threads(), 1)
+        self._feed(*addresses, epsilon, positions, threads, out.data_ptr())
         return out
 
 
@@ -64,9 +74,11 @@ def make(
 def _difference(feed: Feed, width: int, inner: int) -> float:
     """The largest one to PyTorch's."""
     random = torch.Generator().manual_seed(0)
-    x = torch.randn(37, width, generator=random)
+    x, mixed = torch.randn(2, 37, width, generator=random)
+    projection = torch.randn(width, width, generator=random) * width**-0.5
     gate_up = torch.randn(2 * inner, width, generator=random) * width**-0.5
     down = torch.randn(width, inner, generator=random) * inner**-0.5
-    gate, up = linear(x, gate_up).chunk(2, dim=-1)
-    plain = rms_norm(x + linear(silu(gate) * up, down), 1e-5)
-    return float((feed(x, gate_up, down, 1e-5) - plain).abs().max())
+    y = rms_norm(x + linear(mixed, projection), 1e-5)
+    gate, up = linear(y, gate_up).chunk(2, dim=-1)
+    plain = rms_norm(y + linear(silu(gate) * up, down), 1e-5)
+    return float((feed(x, gate_up, down, 1e-5, (mixed, projection)) - plain).abs().max())

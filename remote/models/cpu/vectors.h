@@ -28,19 +28,20 @@ inline Floats load(const float* from) { Floats x; std::memcpy(&x, from, sizeof x
 inline void store(float* to, Floats x) { std::memcpy(to, &x, sizeof x); }
 inline Floats all(float x) { return Floats{} + x; }
 
-// 2^x for x <= 0, to 2e-7; below 2^-100 it is that, so that no product is slowed by being tiny.
+// For `exp2`; what is smaller would slow products by being tiny.
+inline Floats floored(Floats x) { return x < all(-100) ? all(-100) : x; }
+
+// 2^x for |x| <= 100, to 3e-7.
 inline Floats exp2(Floats x) {
-    x = x < all(-100) ? all(-100) : x;
     const float rounds = 12582912;           // 1.5 * 2^23: the sum has the integer in its last bits
     Floats n = x + rounds;
     Floats f = x - (n - rounds);             // -1/2 ... 1/2
-    Floats p = all(1.5353362e-4f);
-    p = p * f + 1.3398874e-3f;
-    p = p * f + 9.6184374e-3f;
-    p = p * f + 5.5503325e-2f;
-    p = p * f + 2.4022648e-1f;
-    p = p * f + 6.9314720e-1f;
-    p = p * f + 1.0f;
+    Floats p = all(1.3276461e-3f);
+    p = p * f + 9.6755419e-3f;
+    p = p * f + 5.5507135e-2f;
+    p = p * f + 2.4022119e-1f;
+    p = p * f + 6.9314694e-1f;
+    p = p * f + 1.0000001f;
     return (Floats)((Ints)p + ((Ints)n << 23));
 }
 
