@@ -21,7 +21,7 @@ from remote.ranks import Ranks
 from remote.training import Training, means, to_device
 
 log = logging.getLogger(__name__)
-ROWS_IN_CACHE = 4  # of a CPU
+ROWS_IN_CACHE = 8  # of a CPU
 SECONDS_BETWEEN_LINES = 30  # an evaluation can take many minutes, and must not look stuck
 
 
