@@ -7,7 +7,7 @@
 
 namespace {
 
-constexpr int BLOCK = 64;                    // keys whose weights and gradients stay in the first cache
+constexpr int BLOCK = 64;                    // keys whose weights stay in the first cache
 constexpr float NEAR = 60;                   // 2^60 and 2^-60 are far from what float32 can hold
 
 class Forward {
@@ -38,7 +38,8 @@ class Forward {
         }
         for (int i = 0; i < QUERIES; i++) {
             largest[i] = so_far[i][0];
-            for (int lane = 1; lane < LANES; lane++) largest[i] = std::max(largest[i], so_far[i][lane]);
+            for (int lane = 1; lane < LANES; lane++)
+                largest[i] = std::max(largest[i], so_far[i][lane]);
         }
     }
 
@@ -185,12 +186,12 @@ public:
             for (int64_t q = 0; q < count; q += QUERIES) meet(q, block);
         for (int64_t i = 0; i < count; i++) {
             const int64_t position = given.asking[begin + i] - row * keys;
-            given.turn_back(position, query_slope + i * WIDTH, given.scale(),
-                            slopes + given.at(row, position, 0, head));
+            given.turn<true>(position, query_slope + i * WIDTH, given.scale(),
+                             slopes + given.at(row, position, 0, head));
         }
         for (int64_t k = 0; k < keys; k++) {     // queries are LOG2_E times what they were
-            given.turn_back(k, key_slope + k * WIDTH, 1 / LOG2_E,
-                            slopes + given.at(row, k, 1, head));
+            given.turn<true>(k, key_slope + k * WIDTH, 1 / LOG2_E,
+                             slopes + given.at(row, k, 1, head));
             const float* const from = value_slope + k * WIDTH;
             std::copy(from, from + WIDTH, slopes + given.at(row, k, 2, head));
         }

@@ -63,8 +63,11 @@ struct Problem {
         return (((row * positions + position) * 3 + part) * heads + head) * WIDTH;
     }
 
-    // Halves turned against each other by the angle of their position; `factor` times.
-    void turn(int64_t position, const float* __restrict__ from, float factor, float* __restrict__ to) const {
+    // Halves turned against each other by the angle of their position; `factor` times.  BACK: the
+    // gradient of what was turned to that of what it was before.
+    template <bool BACK = false>
+    void turn(int64_t position, const float* __restrict__ from, float factor,
+              float* __restrict__ to) const {
         if (!cosines) {
             for (int d = 0; d < WIDTH; d++) to[d] = factor * from[d];
             return;
@@ -73,23 +76,8 @@ struct Problem {
         for (int d = 0; d < WIDTH / 2; d++) {
             const int e = d + WIDTH / 2;
             const float x = from[d], y = from[e];
-            to[d] = factor * (x * c[d] + y * s[d]);
-            to[e] = factor * (y * c[e] + x * s[e]);
-        }
-    }
-
-    // The gradient of what was turned to that of what it was before.
-    void turn_back(int64_t position, const float* __restrict__ from, float factor, float* __restrict__ to) const {
-        if (!cosines) {
-            for (int d = 0; d < WIDTH; d++) to[d] = factor * from[d];
-            return;
-        }
-        const float *const c = cosines + position * WIDTH, *const s = sines + position * WIDTH;
-        for (int d = 0; d < WIDTH / 2; d++) {
-            const int e = d + WIDTH / 2;
-            const float x = from[d], y = from[e];
-            to[d] = factor * (x * c[d] + y * s[e]);
-            to[e] = factor * (y * c[e] + x * s[d]);
+            to[d] = factor * (x * c[d] + y * s[BACK ? e : d]);
+            to[e] = factor * (y * c[e] + x * s[BACK ? d : e]);
         }
     }
 
