@@ -42,7 +42,8 @@ def speed_up_on_cpu(model: ACTLossHead, config: PretrainConfig) -> None:
     if config.compile is False or inner.dtype != torch.float32:
         return
     mixers = [module for module in inner.modules() if isinstance(module, Attention)]
-    if mixers and (mix := attention.make(mixers[0].width, os.environ, shutil.which)):
+    sizes = (mixers[0].width, config.arch.hidden_size) if mixers else None
+    if sizes and (mix := attention.make(*sizes, os.environ, shutil.which)):
         for layer in mixers:
             layer.mix = mix
     blocks = [module for module in inner.modules() if isinstance(module, Block)]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding, linear, pad, scaled_dot_product_attention, silu
 
-from remote.models.cpu.attention import Mix, Turns
+from remote.models.cpu.attention import CPUAttention, Turns
 
 TRUNCATION = 2.0  # standard deviations
 
@@ -122,12 +122,14 @@ class Attention(nn.Module):
         self.width = hidden_size // num_heads
         self.qkv_proj = CastedLinear(hidden_size, 3 * hidden_size)
         self.o_proj = CastedLinear(hidden_size, hidden_size)
-        self.mix: Mix | None = None  # in place of PyTorch's
+        self.mix: CPUAttention | None = None  # in place of PyTorch's
 
     def forward(self, x: Tensor, turns: Turns | None) -> Tensor:
+        if self.mix is not None and not torch.is_grad_enabled():
+            return self.mix.of_states(x, self.qkv_proj.weight, turns).view(x.shape)
         projected = self.qkv_proj(x)
         if self.mix is not None:
-            return self.mix(projected, turns, None).view(x.shape)
+            return self.mix(projected, turns).view(x.shape)
         query, key, value = (t.transpose(1, 2) for t in self._heads(projected, turns))
         mixed = scaled_dot_product_attention(query, key, value)
         # Not `view`: backends differ in the strides they return.

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import linear, scaled_dot_product_attention
 
 from remote.models.cpu.attention import CPUAttention, Turns
 from remote.models.layers import RotaryEmbedding, rotate
@@ -11,17 +11,17 @@ from tests.remote.fixture import one_thread
 
 __all__ = ["one_thread"]
 
-ROWS, HEADS = 3, 4
+ROWS, HEADS, HIDDEN = 3, 4, 40
 
 
 @pytest.fixture(scope="module", params=[16, 48, 64])
 def mix(request: pytest.FixtureRequest) -> CPUAttention:
-    return CPUAttention(request.param, "g++")
+    return CPUAttention(request.param, HIDDEN, "g++")
 
 
 @pytest.fixture(scope="module")
 def narrow() -> CPUAttention:
-    return CPUAttention(16, "g++")
+    return CPUAttention(16, HIDDEN, "g++")
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:
@@ -64,6 +64,22 @@ def learnt(attend, projected: Tensor, slopes: Tensor) -> tuple[Tensor, Tensor]:
     return found.detach(), *torch.autograd.grad(found, leaf, slopes.to(found.dtype))
 
 
+def matrix_of(mix: CPUAttention) -> Tensor:
+    """From states to what is projected."""
+    return draw(3 * HEADS * mix.width, HIDDEN, seed=2) * HIDDEN**-0.5
+
+
+def assert_agrees_of_states(
+    mix: CPUAttention, states: Tensor, turns: Turns | None, asking: Tensor | None = None
+) -> None:
+    """As when they are projected before, to rounding."""
+    matrix = matrix_of(mix)
+    found = mix.of_states(states, matrix, turns, asking)
+    expected = mix(linear(states, matrix), turns, asking)
+    assert found.shape == expected.shape
+    assert largest(found - expected) < 3e-6
+
+
 def largest(x: Tensor) -> float:
     return float(x.abs().max()) if x.numel() else 0.0
 
@@ -93,6 +109,7 @@ def test_every_position_finds_and_learns_what_it_should(
 ) -> None:
     turns = turns_of(mix, positions) if turned else None
     assert_agrees(mix, project(mix, positions), turns)
+    assert_agrees_of_states(mix, draw(ROWS, positions, HIDDEN), turns)
 
 
 def test_positions_turn_as_the_layers_turn_them(mix: CPUAttention) -> None:
@@ -107,11 +124,14 @@ def test_some_positions_may_ask_and_rows_may_ask_nothing(mix: CPUAttention) -> N
     asking = torch.rand(ROWS, 131, generator=torch.Generator().manual_seed(1)) < 0.2
     asking[1] = False
     assert_agrees(mix, projected, turns, asking)
+    assert_agrees_of_states(mix, draw(ROWS, 131, HIDDEN), turns, asking)
     nobody = torch.zeros_like(asking)
     nothing = torch.empty(0, HEADS * mix.width)
     found, gradient = learnt(lambda x: mix(x, turns, nobody), projected, nothing)
     assert found.shape == nothing.shape
     assert not gradient.any()
+    states = draw(ROWS, 131, HIDDEN)
+    assert mix.of_states(states, matrix_of(mix), turns, nobody).shape == nothing.shape
 
 
 def test_scores_of_any_size_are_met(narrow: CPUAttention) -> None:
@@ -125,14 +145,24 @@ def test_scores_of_any_size_are_met(narrow: CPUAttention) -> None:
         exact = learnt(lambda x: plainly(narrow, x), given.double(), slopes)
         for own, true in zip(found, exact, strict=True):
             assert largest(own - true) < 1e-3 * largest(true)
+        # The same of states: each position's are what is projected of it.
+        itself = torch.eye(given.shape[-1])
+        wide = CPUAttention(16, len(itself), "g++")
+        assert largest(wide.of_states(given, itself, None) - exact[0]) < 1e-3 * largest(exact[0])
 
 
 def test_threads_share_the_work_and_change_no_bit(narrow: CPUAttention) -> None:
     projected, turns = project(narrow, 131), turns_of(narrow, 131)
     slopes = draw(ROWS * 131, HEADS * 16, seed=1)
-    alone, again = (learnt(lambda x: narrow(x, turns), projected, slopes) for _ in range(2))
+    states, matrix = draw(ROWS, 131, HIDDEN), matrix_of(narrow)
+
+    def all_of_it() -> list[Tensor]:
+        found = learnt(lambda x: narrow(x, turns), projected, slopes)
+        return [*found, narrow.of_states(states, matrix, turns)]
+
+    alone, again = all_of_it(), all_of_it()
     torch.set_num_threads(3)
-    together = learnt(lambda x: narrow(x, turns), projected, slopes)
+    together = all_of_it()
     for one, other, third in zip(alone, again, together, strict=True):
         assert torch.equal(one, other)
         assert torch.equal(one, third)
@@ -150,6 +180,11 @@ def test_tensors_may_lie_anyhow(narrow: CPUAttention) -> None:
     expected, wanted = learnt(lambda x: narrow(x, None), projected, torch.ones_like(found))
     assert torch.equal(found, expected)
     assert torch.equal(gradient, wanted)
+    states, matrix = draw(ROWS, 65, HIDDEN), matrix_of(narrow)
+    turned = [x.transpose(0, 1).contiguous().transpose(0, 1) for x in (states, matrix)]
+    assert not any(x.is_contiguous() for x in turned)
+    found = narrow.of_states(*turned, None)
+    assert torch.equal(found, narrow.of_states(states, matrix, None))
 
 
 def test_what_is_not_a_number_stays_none(narrow: CPUAttention) -> None:
@@ -165,12 +200,19 @@ def test_what_is_not_a_number_stays_none(narrow: CPUAttention) -> None:
         assert gradient[1].isnan().any(dim=-1).all()
         assert rows[[0, 2]].isfinite().all()
         assert gradient[[0, 2]].isfinite().all()
+        states = draw(ROWS, 131, HIDDEN)
+        states[1, 100, 7] = wrong
+        rows = narrow.of_states(states, matrix_of(narrow), None).unflatten(0, (ROWS, 131))
+        assert rows[1].isnan().any(dim=-1).all()
+        assert rows[[0, 2]].isfinite().all()
 
 
 def test_it_is_differentiable_once_and_in_float32(narrow: CPUAttention) -> None:
     leaf = project(narrow, 5).requires_grad_()
     with pytest.raises(TypeError, match=r"float32, not for torch\.bfloat16"):
         narrow(leaf.bfloat16(), None)
+    with pytest.raises(TypeError, match=r"float32, not for torch\.bfloat16"):
+        narrow.of_states(draw(1, 5, HIDDEN), matrix_of(narrow).bfloat16(), None)
     found = narrow(leaf, None).square().sum()
     (gradient,) = torch.autograd.grad(found, leaf, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):

@@ -103,7 +103,7 @@ def test_it_is_left_where_it_is_not_wanted_or_not_meant_for(setting: str) -> Non
     assert all(m.feed is None for m in model.modules() if isinstance(m, Block))
 
 
-@pytest.mark.parametrize("make", [partial(attention.make, 16), partial(mlp.make, 64, 256)])
+@pytest.mark.parametrize("make", [partial(attention.make, 16, 64), partial(mlp.make, 64, 256)])
 def test_without_a_compiler_that_works_pytorch_is_used_and_that_is_said(
     make: Callable[..., Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -127,6 +127,6 @@ def test_what_is_off_by_more_than_rounding_is_not_used(caplog: pytest.LogCapture
 
 
 def test_widths_that_do_not_fill_a_vector_are_left_to_pytorch() -> None:
-    assert all(attention.make(odd, {}, shutil.which) is None for odd in (8, 24, 31))
+    assert all(attention.make(odd, 64, {}, shutil.which) is None for odd in (8, 24, 31))
     for odd in ((16, 256), (48, 256), (64, 272)):
         assert mlp.make(*odd, {}, shutil.which) is None

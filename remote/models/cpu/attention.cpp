@@ -7,20 +7,48 @@
 
 namespace {
 
-constexpr int BLOCK = 64;                    // keys whose weights stay in the first cache
+constexpr int BLOCK = 128;                   // keys whose weights stay in the first cache
+constexpr int THREE = 3 * WIDTH;             // queries, keys, values of a position
+constexpr int64_t MATRIX = (THREE + LANES) / COLUMNS * COLUMNS * HIDDEN;  // of a head, in tiles
 constexpr float NEAR = 60;                   // 2^60 and 2^-60 are far from what float32 can hold
 
 class Forward {
     const Problem& given;
     const int64_t keys;
     Buffer key, key_columns, value, query, weight, sums;
+    Buffer own, last;                        // of one head, where states are given
+
+    // What the head's matrix makes of a row's states.
+    Parts project(int64_t row, int64_t head) {
+        const float* const matrix = given.matrices + head * MATRIX;
+        for (int64_t at = 0; at < keys; at += ROWS) {
+            const float* states = given.states + (row * keys + at) * HIDDEN;
+            if (at + ROWS > keys) {
+                std::copy(states, states + (keys - at) * HIDDEN, last + 0);
+                states = last;
+            }
+            float* const to = own + at * THREE;
+            for (int c = 0; c + COLUMNS <= THREE; c += COLUMNS) {
+                Floats found[ROWS][2];
+                multiply<HIDDEN>(states, matrix + c * HIDDEN, found);
+                each([&](int i, int j) { store(to + i * THREE + c + j * LANES, found[i][j]); });
+            }
+            if (THREE % COLUMNS) {
+                Floats found[ROWS][1];
+                multiply<HIDDEN>(states, matrix + (THREE - LANES) * HIDDEN, found);
+                each<1>([&](int i, int) { store(to + i * THREE + THREE - LANES, found[i][0]); });
+            }
+        }
+        return {own, THREE, WIDTH};
+    }
 
     float longest(const float* rows, int64_t count) const {
         float squared = 0;
         for (int64_t i = 0; i < count; i++) {
-            float own = 0;
-            for (int d = 0; d < WIDTH; d++) own += rows[i * WIDTH + d] * rows[i * WIDTH + d];
-            squared = std::max(squared, own);
+            Floats squares = {};
+            for (int d = 0; d < WIDTH; d += LANES)
+                squares += load(rows + i * WIDTH + d) * load(rows + i * WIDTH + d);
+            squared = std::max(squared, sum(squares));
         }
         return std::sqrt(squared);
     }
@@ -32,9 +60,9 @@ class Forward {
         for (int64_t k = 0; k < keys; k += KEYS) {
             Floats scores[QUERIES][2];
             multiply<WIDTH>(query, key_columns + k * WIDTH, scores);
-            for (int i = 0; i < QUERIES; i++)
-                for (int j = 0; j < 2; j++)
-                    so_far[i] = so_far[i] > scores[i][j] ? so_far[i] : scores[i][j];
+            each([&](int i, int j) {
+                so_far[i] = so_far[i] > scores[i][j] ? so_far[i] : scores[i][j];
+            });
         }
         for (int i = 0; i < QUERIES; i++) {
             largest[i] = so_far[i][0];
@@ -43,25 +71,32 @@ class Forward {
         }
     }
 
+    // What a tile of keys, or half of one, weighs.
+    template <bool FAR, int VECTORS>
+    void weigh(const float* tile, const float* top, float* weights) {
+        Floats scores[QUERIES][VECTORS];
+        multiply<WIDTH>(query, tile, scores);
+        each<VECTORS>([&](int i, int j) {
+            const Floats power = FAR ? floored(scores[i][j] - top[i]) : scores[i][j];
+            store(weights + i * BLOCK + j * LANES, exp2(power));
+        });
+    }
+
     // Adds what a block of keys weighs, and its values so often.
     template <bool FAR>
     void mix(int64_t block, const float* top, Floats* total) {
         const int count = std::min<int64_t>(BLOCK, keys - block);
-        for (int k = 0; k < count; k += KEYS) {
-            Floats scores[QUERIES][2];
-            multiply<WIDTH>(query, key_columns + (block + k) * WIDTH, scores);
-#pragma GCC unroll 8
+        const float* const columns = key_columns + block * WIDTH;
+        int k = 0;
+        for (; k + LANES < count; k += KEYS) weigh<FAR, 2>(columns + k * WIDTH, top, weight + k);
+        if (k < count) weigh<FAR, 1>(columns + k * WIDTH, top, weight + k);
+        const int end = padded(count, LANES);
+        if (count < end)
             for (int i = 0; i < QUERIES; i++)
-                for (int j = 0; j < 2; j++) {
-                    const Floats power = FAR ? floored(scores[i][j] - top[i]) : scores[i][j];
-                    store(weight + i * BLOCK + k + j * LANES, exp2(power));
-                }
-        }
-        for (int i = 0; i < QUERIES; i++) {
-            float* const own = weight + i * BLOCK;
-            std::fill(own + count, own + padded(count, LANES), 0.0f);
-            for (int k = 0; k < count; k += LANES) total[i] += load(own + k);
-        }
+                std::fill(weight + i * BLOCK + count, weight + i * BLOCK + end, 0.0f);
+        for (k = 0; k < count; k += LANES)
+#pragma GCC unroll 8
+            for (int i = 0; i < QUERIES; i++) total[i] += load(weight + i * BLOCK + k);
         gather(weight, BLOCK, value + block * WIDTH, count, sums);
     }
 
@@ -69,13 +104,14 @@ public:
     explicit Forward(const Problem& given)
         : given(given), keys(given.positions), key(keys * WIDTH),
           key_columns(padded(keys, KEYS) * WIDTH), value(keys * WIDTH), query(QUERIES * WIDTH),
-          weight(QUERIES * BLOCK), sums(QUERIES * WIDTH) {}
+          weight(QUERIES * BLOCK), sums(QUERIES * WIDTH),
+          own(given.states ? padded(keys, ROWS) * THREE : 0), last(ROWS * HIDDEN) {}
 
     void operator()(int64_t row, int64_t head, float* out, float* log_totals) {
+        const Parts parts = given.states ? project(row, head) : given.parts(row, head);
         for (int64_t k = 0; k < keys; k++) {
-            given.turn(k, given.projected + given.at(row, k, 1, head), 1, key + k * WIDTH);
-            const float* const from = given.projected + given.at(row, k, 2, head);
-            std::copy(from, from + WIDTH, value + k * WIDTH);
+            given.turn(k, parts(k, 1), 1, key + k * WIDTH);
+            std::copy(parts(k, 2), parts(k, 2) + WIDTH, value + k * WIDTH);
         }
         transpose<WIDTH>(key, keys, key_columns);
         const float longest_key = longest(key, keys);
@@ -83,8 +119,7 @@ public:
             const int64_t count = std::min<int64_t>(QUERIES, given.first[row + 1] - q);
             for (int64_t i = 0; i < count; i++) {
                 const int64_t position = given.asking[q + i] - row * keys;
-                const float* const from = given.projected + given.at(row, position, 0, head);
-                given.turn(position, from, given.scale() * LOG2_E, query + i * WIDTH);
+                given.turn(position, parts(position, 0), given.scale() * LOG2_E, query + i * WIDTH);
             }
             // Weights are powers of scores, less the largest one where they can be far from 0.
             const bool far = longest(query, count) * longest_key > NEAR;
@@ -96,10 +131,10 @@ public:
                 far ? mix<true>(block, top, total) : mix<false>(block, top, total);
             for (int64_t i = 0; i < count; i++) {
                 const int64_t at = (q + i) * given.heads + head;
-                float sum = 0;
-                for (int lane = 0; lane < LANES; lane++) sum += total[i][lane];
-                for (int d = 0; d < WIDTH; d++) out[at * WIDTH + d] = sums[i * WIDTH + d] / sum;
-                log_totals[at] = top[i] + std::log2(sum);
+                const float whole = sum(total[i]), share = 1 / whole;
+                for (int d = 0; d < WIDTH; d += LANES)
+                    store(out + at * WIDTH + d, load(sums + i * WIDTH + d) * share);
+                if (log_totals) log_totals[at] = top[i] + std::log2(whole);
             }
         }
     }
@@ -142,17 +177,15 @@ class Backward {
         for (int k = 0; k < count; k += KEYS) {
             Floats sums[QUERIES][2];
             multiply<WIDTH>(query + q * WIDTH, key_columns + (block + k) * WIDTH, sums);
-#pragma GCC unroll 8
-            for (int i = 0; i < QUERIES; i++)
-                for (int j = 0; j < 2; j++)
-                    store(weight + i * BLOCK + k + j * LANES, exp2(floored(sums[i][j] - log_total[q + i])));
+            each([&](int i, int j) {
+                const Floats power = floored(sums[i][j] - log_total[q + i]);
+                store(weight + i * BLOCK + k + j * LANES, exp2(power));
+            });
             multiply<WIDTH>(out_slope + q * WIDTH, value_columns + (block + k) * WIDTH, sums);
-#pragma GCC unroll 8
-            for (int i = 0; i < QUERIES; i++)
-                for (int j = 0; j < 2; j++) {
-                    const int at = i * BLOCK + k + j * LANES;
-                    store(score_slope + at, load(weight + at) * (sums[i][j] - mean_slope[q + i]));
-                }
+            each([&](int i, int j) {
+                const int at = i * BLOCK + k + j * LANES;
+                store(score_slope + at, load(weight + at) * (sums[i][j] - mean_slope[q + i]));
+            });
         }
         const int real = std::min<int64_t>(count, keys - block);
         gather(score_slope, BLOCK, key + block * WIDTH, real, query_slope + q * WIDTH);
@@ -171,10 +204,10 @@ public:
 
     void operator()(int64_t row, int64_t head, const float* out, const float* log_totals,
                     const float* out_slopes, float* slopes) {
+        const Parts parts = given.parts(row, head);
         for (int64_t k = 0; k < keys; k++) {
-            given.turn(k, given.projected + given.at(row, k, 1, head), 1, key + k * WIDTH);
-            const float* const from = given.projected + given.at(row, k, 2, head);
-            std::copy(from, from + WIDTH, value + k * WIDTH);
+            given.turn(k, parts(k, 1), 1, key + k * WIDTH);
+            std::copy(parts(k, 2), parts(k, 2) + WIDTH, value + k * WIDTH);
         }
         transpose<WIDTH>(key, keys, key_columns);
         transpose<WIDTH>(value, keys, value_columns);
@@ -220,6 +253,24 @@ extern "C" void attend(const float* projected, const float* cosines, const float
                        const int64_t* first, int64_t threads, float* out, float* log_totals) {
     const Problem given{projected, cosines, sines, rows, positions, heads, asking, first};
     share<Forward>(given, threads, out, log_totals);
+}
+
+// The same, of what `matrix` [query, key, value][heads][WIDTH][HIDDEN] makes of `states`
+// [rows][positions][HIDDEN], without what `learn` needs.
+extern "C" void states_attend(const float* states, const float* matrix, const float* cosines,
+                              const float* sines, int64_t rows, int64_t positions, int64_t heads,
+                              const int64_t* asking, const int64_t* first, int64_t threads,
+                              float* out) {
+    Buffer tiles(heads * MATRIX), own(THREE * HIDDEN);
+    for (int64_t head = 0; head < heads; head++) {
+        for (int part = 0; part < 3; part++) {
+            const float* const from = matrix + (part * heads + head) * WIDTH * HIDDEN;
+            std::copy(from, from + WIDTH * HIDDEN, own + part * WIDTH * HIDDEN);
+        }
+        transpose<HIDDEN>(own, THREE, tiles + head * MATRIX);
+    }
+    const Problem given{nullptr, cosines, sines, rows, positions, heads, asking, first, states, tiles};
+    share<Forward>(given, threads, out, static_cast<float*>(nullptr));
 }
 
 // From the gradient of `out` that of `projected`; nothing is written for queries that did not ask.

@@ -14,26 +14,30 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import linear, scaled_dot_product_attention
 
 from remote.models.cpu import native
 
 Turns = tuple[Tensor, Tensor]  # cosines and sines of rotary positions, float32 [S, head_width]
-Mix = Callable[[Tensor, Turns | None, Tensor | None], Tensor]  # see `CPUAttention.__call__`
 LANES = 16  # a head's width must be a multiple
 
 
 class CPUAttention:
-    def __init__(self, width: int, compiler: str) -> None:
-        """Raises OSError or subprocess.SubprocessError where it cannot be made."""
+    def __init__(self, width: int, hidden: int, compiler: str) -> None:
+        """For heads of one width, and states of another.
+
+        Raises OSError or subprocess.SubprocessError where it cannot be made.
+        """
         self.width = width
-        library = native.library("attention", compiler, HEAD_WIDTH=width)
+        library = native.library("attention", compiler, HEAD_WIDTH=width, HIDDEN=hidden)
         pointer, number = ctypes.c_void_p, ctypes.c_int64
         given = [*[pointer] * 3, *[number] * 3, *[pointer] * 2, number]
         self.attend, self.learn = library.attend, library.learn
+        self._states_attend = library.states_attend
         self.attend.argtypes = [*given, *[pointer] * 2]
         self.learn.argtypes = [*given, *[pointer] * 4]
-        self.attend.restype = self.learn.restype = None
+        self._states_attend.argtypes = [pointer, *given, pointer]
+        self.attend.restype = self.learn.restype = self._states_attend.restype = None
 
     def __call__(
         self, projected: Tensor, turns: Turns | None, asking: Tensor | None = None
@@ -43,17 +47,29 @@ class CPUAttention:
         projected (B, S, 3 * heads * width), float32: queries, keys and values; the former two are
         turned here.  Raises TypeError for another dtype.
         """
-        if projected.dtype != torch.float32:
-            raise TypeError(f"this attention is made for float32, not for {projected.dtype}")
-        rows, positions = projected.shape[:2]
-        if asking is None:
-            asked = torch.arange(rows * positions)
-            firsts = torch.arange(0, len(asked) + 1, positions)
-        else:
-            asked = asking.flatten().nonzero()[:, 0]
-            firsts = torch.cat((torch.zeros(1, dtype=torch.int64), asking.sum(1).cumsum(0)))
-        mixed: Tensor = _Attend.apply(projected, self, turns, asked, firsts)
+        _require_float32(projected)
+        mixed: Tensor = _Attend.apply(projected, self, turns, *_asked(projected, asking))
         return mixed
+
+    @torch.no_grad()
+    def of_states(
+        self, states: Tensor, matrix: Tensor, turns: Turns | None, asking: Tensor | None = None
+    ) -> Tensor:
+        """The same of projected = linear(states, matrix), without gradient.
+
+        states (B, S, hidden), matrix (3 * heads * width, hidden): a head's are projected when it is
+        its turn, and stay near.
+        """
+        _require_float32(states, matrix)
+        states, matrix = states.contiguous(), matrix.contiguous()
+        rows, positions, heads = *states.shape[:2], len(matrix) // 3 // self.width
+        asked, firsts = _asked(states, asking)
+        out = torch.empty(len(asked), heads * self.width)
+        self._states_attend(
+            *(states.data_ptr(), matrix.data_ptr(), *_addresses(turns), rows, positions, heads),
+            *(asked.data_ptr(), firsts.data_ptr(), _threads(rows * heads), out.data_ptr()),
+        )
+        return out
 
 
 class _Attend(torch.autograd.Function):
@@ -97,40 +113,68 @@ def _given(
     rows, positions, width = projected.shape
     heads = width // 3 // own.width
     return (
-        *(projected.data_ptr(), *((t.data_ptr() for t in turns) if turns else (0, 0))),
-        *(rows, positions, heads, asked.data_ptr(), firsts.data_ptr()),
-        max(min(torch.get_num_threads(), rows * heads), 1),
+        *(projected.data_ptr(), *_addresses(turns), rows, positions, heads),
+        *(asked.data_ptr(), firsts.data_ptr(), _threads(rows * heads)),
     )
 
 
-def make(width: int, environ: Mapping[str, str], which: Callable[[str], str | None]) -> Mix | None:
+def _asked(given: Tensor, asking: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The positions that ask, counted on over rows, and where each row's begin."""
+    rows, positions = given.shape[:2]
+    if asking is None:
+        asked = torch.arange(rows * positions)
+        return asked, torch.arange(0, len(asked) + 1, positions)
+    asked = asking.flatten().nonzero()[:, 0]
+    return asked, torch.cat((torch.zeros(1, dtype=torch.int64), asking.sum(1).cumsum(0)))
+
+
+def _addresses(turns: Turns | None) -> tuple[int, int]:
+    return (turns[0].data_ptr(), turns[1].data_ptr()) if turns else (0, 0)
+
+
+def _threads(jobs: int) -> int:
+    return max(min(torch.get_num_threads(), jobs), 1)
+
+
+def _require_float32(*tensors: Tensor) -> None:
+    for each in tensors:
+        if each.dtype != torch.float32:
+            raise TypeError(f"this attention is made for float32, not for {each.dtype}")
+
+
+def make(
+    width: int, hidden: int, environ: Mapping[str, str], which: Callable[[str], str | None]
+) -> CPUAttention | None:
     """None, and a word on why in the log, where PyTorch's is to be used."""
     if width % LANES:
         return None
     return native.proven(
         "attention",
-        lambda compiler: CPUAttention(width, compiler),
-        lambda mix: _difference(mix, width),
+        lambda compiler: CPUAttention(width, hidden, compiler),
+        lambda own: _difference(own, width, hidden),
         environ,
         which,
     )
 
 
-def _difference(mix: Mix, width: int) -> float:
+def _difference(own: CPUAttention, width: int, hidden: int) -> float:
     """The largest one to PyTorch's attention, of what is found and of its gradient."""
     random = torch.Generator().manual_seed(0)
-    projected = torch.randn(2, 37, 3 * 2 * width, generator=random)
+    states = torch.randn(2, 37, hidden, generator=random)
+    matrix = torch.randn(3 * 2 * width, hidden, generator=random) * hidden**-0.5
     slopes = torch.randn(2 * 37, 2 * width, generator=random)
+    projected = linear(states, matrix)
     found = []
-    for attend in (mix, _plain(width)):
+    for attend in (own, _plain(width)):
         leaf = projected.clone().requires_grad_()
         with torch.enable_grad():
             mixed = attend(leaf, None, None)
         found.append((mixed.detach(), *torch.autograd.grad(mixed, leaf, slopes)))
-    return max(float((a - b).abs().max()) for a, b in zip(*found, strict=True))
+    pairs = [*zip(*found, strict=True), (own.of_states(states, matrix, None), found[1][0])]
+    return max(float((a - b).abs().max()) for a, b in pairs)
 
 
-def _plain(width: int) -> Mix:
+def _plain(width: int) -> Callable[[Tensor, None, None], Tensor]:
     def attend(projected: Tensor, turns: None, asking: None) -> Tensor:
         heads = projected.unflatten(-1, (3, -1, width)).permute(2, 0, 3, 1, 4)
         return scaled_dot_product_attention(*heads).transpose(1, 2).flatten(2).flatten(0, 1)

@@ -23,7 +23,9 @@ inline void gather(const float* weight, int stride, const float* rows, int count
 #pragma GCC unroll 8
                 for (int i = 0; i < QUERIES; i++) mixed[i][j] += weight[i * stride + k] * row;
             }
+#pragma GCC unroll 8
         for (int i = 0; i < QUERIES; i++)
+#pragma GCC unroll 2
             for (int j = 0; j < PAIR; j++) {
                 float* const at = sums + i * WIDTH + (part + j) * LANES;
                 store(at, load(at) + mixed[i][j]);
@@ -52,15 +54,29 @@ inline void spread(const float* weight, int stride, const float* rows, int count
     }
 }
 
+// Queries, keys and values of one head: `part` 0, 1 and 2 of each position.
+struct Parts {
+    const float* from;
+    int64_t position_stride, part_stride;
+
+    const float* operator()(int64_t position, int64_t part) const {
+        return from + position * position_stride + part * part_stride;
+    }
+};
+
 // What is given: see `attend` and `learn`.
 struct Problem {
     const float *projected, *cosines, *sines;
     int64_t rows, positions, heads;
     const int64_t *asking, *first;
+    const float *states = nullptr, *matrices = nullptr;  // see `states_attend`
 
     // What is projected of a position is its queries, its keys, its values; heads of each.
     int64_t at(int64_t row, int64_t position, int64_t part, int64_t head) const {
         return (((row * positions + position) * 3 + part) * heads + head) * WIDTH;
+    }
+    Parts parts(int64_t row, int64_t head) const {
+        return {projected + at(row, 0, 0, head), 3 * heads * WIDTH, heads * WIDTH};
     }
 
     // Halves turned against each other by the angle of their position; `factor` times.  BACK: the

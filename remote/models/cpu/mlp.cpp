@@ -10,16 +10,14 @@ namespace {
 static_assert(WIDTH % COLUMNS == 0 && INNER % COLUMNS == 0);
 
 inline Floats silu(Floats x) {
-    Floats power = exp2(floored((x < all(0) ? x : -x) * LOG2_E));  // of -|x|
-    return x * (x < all(0) ? power : all(1)) / (1.0f + power);
+    const Floats power = floored(x * -LOG2_E);
+    return x / (1.0f + exp2(power > all(100) ? all(100) : power));
 }
 
 inline void norm(float* row, float epsilon) {
     Floats squares = {};
     for (int d = 0; d < WIDTH; d += LANES) squares += load(row + d) * load(row + d);
-    float sum = 0;
-    for (int lane = 0; lane < LANES; lane++) sum += squares[lane];
-    const float factor = 1 / std::sqrt(sum / WIDTH + epsilon);
+    const float factor = 1 / std::sqrt(sum(squares) / WIDTH + epsilon);
     for (int d = 0; d < WIDTH; d += LANES) store(row + d, load(row + d) * factor);
 }
 
@@ -38,11 +36,10 @@ class Forward {
         for (int c = 0; c < WIDTH; c += COLUMNS) {
             Floats sums[ROWS][2];
             multiply<DEPTH>(rows, matrix + c * DEPTH, sums);
-            for (int i = 0; i < ROWS; i++)
-                for (int j = 0; j < 2; j++) {
-                    float* const at = state + i * WIDTH + c + j * LANES;
-                    store(at, load(at) + sums[i][j]);
-                }
+            each([&](int i, int j) {
+                float* const at = state + i * WIDTH + c + j * LANES;
+                store(at, load(at) + sums[i][j]);
+            });
         }
         for (int i = 0; i < ROWS; i++) norm(state + i * WIDTH, given.epsilon);
     }
@@ -52,15 +49,14 @@ class Forward {
         for (int c = 0; c < INNER; c += COLUMNS) {
             Floats gates[ROWS][2], ups[ROWS][2];
             multiply<WIDTH>(state, given.gate + c * WIDTH, gates);
-            for (int i = 0; i < ROWS; i++)
-                for (int j = 0; j < 2; j++)
-                    store(inner + i * INNER + c + j * LANES, silu(gates[i][j]));
+            each([&](int i, int j) {
+                store(inner + i * INNER + c + j * LANES, silu(gates[i][j]));
+            });
             multiply<WIDTH>(state, given.up + c * WIDTH, ups);
-            for (int i = 0; i < ROWS; i++)
-                for (int j = 0; j < 2; j++) {
-                    float* const at = inner + i * INNER + c + j * LANES;
-                    store(at, load(at) * ups[i][j]);
-                }
+            each([&](int i, int j) {
+                float* const at = inner + i * INNER + c + j * LANES;
+                store(at, load(at) * ups[i][j]);
+            });
         }
     }
 

@@ -28,6 +28,12 @@ inline Floats load(const float* from) { Floats x; std::memcpy(&x, from, sizeof x
 inline void store(float* to, Floats x) { std::memcpy(to, &x, sizeof x); }
 inline Floats all(float x) { return Floats{} + x; }
 
+inline float sum(Floats x) {
+    float total = 0;
+    for (int lane = 0; lane < LANES; lane++) total += x[lane];
+    return total;
+}
+
 // For `exp2`; what is smaller would slow products by being tiny.
 inline Floats floored(Floats x) { return x < all(-100) ? all(-100) : x; }
 
@@ -58,19 +64,26 @@ inline int64_t padded(int64_t count, int64_t multiple) {
     return (count + multiple - 1) / multiple * multiple;
 }
 
-// sums[i] = rows[i] . columns, of ROWS rows and a tile of columns.
-template <int DEPTH>
-inline void multiply(const float* rows, const float* tile, Floats (&sums)[ROWS][2]) {
+// act(i, j) of ROWS rows and the vectors of a tile, or its first one.  All at once: a loop over sums
+// would take them out of their registers.
+template <int VECTORS = 2, typename Act>
+inline void each(Act act) {
 #pragma GCC unroll 8
-    for (int i = 0; i < ROWS; i++) sums[i][0] = sums[i][1] = Floats{};
+    for (int i = 0; i < ROWS; i++)
+#pragma GCC unroll 2
+        for (int j = 0; j < VECTORS; j++) act(i, j);
+}
+
+// sums[i] = rows[i] . columns, of ROWS rows and a tile of columns, or its first half.
+template <int DEPTH, int VECTORS>
+inline void multiply(const float* rows, const float* tile, Floats (&sums)[ROWS][VECTORS]) {
+    each<VECTORS>([&](int i, int j) { sums[i][j] = Floats{}; });
 #pragma GCC unroll 4
     for (int d = 0; d < DEPTH; d++) {
-        Floats first = load(tile + d * COLUMNS), second = load(tile + d * COLUMNS + LANES);
-#pragma GCC unroll 8
-        for (int i = 0; i < ROWS; i++) {
-            sums[i][0] += rows[i * DEPTH + d] * first;
-            sums[i][1] += rows[i * DEPTH + d] * second;
-        }
+        Floats columns[VECTORS];
+#pragma GCC unroll 2
+        for (int j = 0; j < VECTORS; j++) columns[j] = load(tile + d * COLUMNS + j * LANES);
+        each<VECTORS>([&](int i, int j) { sums[i][j] += rows[i * DEPTH + d] * columns[j]; });
     }
 }
 
