@@ -67,6 +67,7 @@ class PretrainConfig:
     hang_minutes: float = 15.0  # without a step, all stacks are shown and the run ends; 0: never
     device: str = "auto"  # cuda if there is one
     compile: bool | None = None  # None: layers on a GPU, attention on a CPU
+    cuda_graph: bool = False  # a step is recorded once and played: for a few rows on one GPU
     shard_puzzle_emb: bool = True  # over the ranks; exact
     new_puzzles: bool = False  # load_checkpoint on data of other puzzles: their vectors start anew
 

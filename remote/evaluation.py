@@ -18,7 +18,7 @@ from remote.dataset.split import Split
 from remote.evaluators.arc import ARC
 from remote.memory import out_of_memory, try_answer
 from remote.ranks import Ranks
-from remote.training import Training, means, to_device
+from remote.training import Training, batch_to_device, means
 
 log = logging.getLogger(__name__)
 ROWS_IN_CACHE = 8  # of a CPU
@@ -97,7 +97,7 @@ def _answer(
     each = ROWS_IN_CACHE if device.type == "cpu" else rows
     parts = [
         training.model.answer(
-            to_device({n: all_rows[at : at + each] for n, all_rows in batch.items()}, device)
+            batch_to_device({n: all_rows[at : at + each] for n, all_rows in batch.items()}, device)
         )
         for at in range(0, rows, each)
     ]

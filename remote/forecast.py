@@ -14,7 +14,7 @@ from remote.dataset.split import Split
 from remote.models.build import build_model, forward_dtype
 from remote.ranks import Ranks
 from remote.speed import evaluation_flops, forward_flops, peak_of, step_flops
-from remote.training import ROWS_IN_CACHE, to_device
+from remote.training import ROWS_IN_CACHE, batch_to_device
 
 ASSUMED_MFU = 0.4
 PROBE_ROWS = 4
@@ -174,7 +174,7 @@ def _try(config: PretrainConfig, split: Split, device: torch.device) -> float:
     with torch.random.fork_rng(devices), torch.inference_mode():
         bare = dataclasses.replace(split, num_puzzle_identifiers=1)
         act = build_model(config, bare, device).eval().model
-        batch = to_device(
+        batch = batch_to_device(
             {
                 "inputs": np.zeros((rows, split.seq_len), np.int32),
                 "labels": np.zeros((rows, split.seq_len), np.int32),

@@ -12,7 +12,7 @@ from remote import evidence
 from remote.dataset.batches import Batch
 from remote.machine import look
 from remote.ranks import Ranks
-from remote.training import Training, to_device
+from remote.training import Training, batch_to_device
 
 Trial = Callable[[Training, Batch, torch.device], None]
 
@@ -69,7 +69,7 @@ def try_answer(training: Training, batch: Batch, device: torch.device) -> None:
 def _alone(training: Training, batch: Batch, device: torch.device) -> dict[str, torch.Tensor]:
     """On the device, and asking no other rank: those wait elsewhere."""
     embedding = getattr(training.model.model.inner, "puzzle_emb", None)
-    rows = to_device(batch, device)
+    rows = batch_to_device(batch, device)
     if embedding is not None:
         embedding.stay_alone()
         rows["puzzle_identifiers"] = torch.zeros_like(rows["puzzle_identifiers"])

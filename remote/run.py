@@ -18,6 +18,7 @@ from remote.evidence import Watchdog
 from remote.memory import out_of_memory, try_step
 from remote.plan import Plan, describe, iteration_of
 from remote.ranks import Ranks
+from remote.recorded import recorder_for
 from remote.report import Report
 from remote.signals import Sigterm
 from remote.training import Training
@@ -38,7 +39,13 @@ class Run:
     def __init__(self, config: PretrainConfig, plan: Plan, ranks: Ranks, sigterm: Sigterm) -> None:
         self._config, self._plan, self._ranks, self._sigterm = config, plan, ranks, sigterm
         self._evaluators = evaluators.make(config.evaluators, config.test_paths)
-        self._training = Training(config, plan.train, ranks, schedule_steps=plan.schedule_steps)
+        self._training = Training(
+            config,
+            plan.train,
+            ranks,
+            schedule_steps=plan.schedule_steps,
+            recorder=recorder_for(config, ranks),
+        )
         if config.load_checkpoint:
             votes = checkpoint.load(self._training, config, ranks)
             for evaluator in self._evaluators:

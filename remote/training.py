@@ -4,8 +4,10 @@ Nothing in a step waits for the device: metrics add up there, and a step whose l
 not finite changes nothing, nor does any after it.  The host learns of both at the next report.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,6 +25,7 @@ from remote.optim.flat import Flat
 from remote.optim.schedule import lr_share
 from remote.optim.sign_sgd import SignSGD
 from remote.ranks import Ranks
+from remote.recorded import Given, Recorded, Recorder
 
 ROWS_IN_CACHE = 8  # of a CPU: more are slower, fewer too
 SUMS_OVER_ROWS = ("lm_loss", "q_halt_loss", "q_continue_loss")  # the others: over finished rows
@@ -41,7 +44,13 @@ class Training:
     """Model, optimisers, average, carry, and how far they are."""
 
     def __init__(
-        self, config: PretrainConfig, split: Split, ranks: Ranks, *, schedule_steps: int
+        self,
+        config: PretrainConfig,
+        split: Split,
+        ranks: Ranks,
+        *,
+        schedule_steps: int,
+        recorder: Recorder | None = None,
     ) -> None:
         self._config, self._ranks, self._schedule_steps = config, ranks, schedule_steps
         if ranks.device.type == "cpu":
@@ -60,6 +69,7 @@ class Training:
                 self.flat.vectors,
                 betas=(config.beta1, config.beta2),
                 weight_decay=config.weight_decay,
+                recorded=recorder is not None,
             )
         self.puzzle_optimizer = None
         if config.arch.puzzle_emb_ndim:
@@ -70,7 +80,12 @@ class Training:
             )
         self.ema = EMA(self.flat, config.ema_rate) if config.ema else None
         compiled = compile_model(self.model, config, ranks.device)
-        if ranks.device.type == "cpu" and not compiled:
+        self._run: Callable[[Given], Tensor] = self._take_step
+        self._rates_on_device = recorder is not None
+        if recorder is not None:
+            self.model.fixed_shapes = True
+            self._run = Recorded(self._take_step, recorder)
+        elif ranks.device.type == "cpu" and not compiled:
             self.model.model.inner.spare_blanks()
             speed_up_on_cpu(self.model, config)
         self.carry: Carry | None = None
@@ -91,14 +106,11 @@ class Training:
         self.step += 1
         self.batches_done += 1
         self._steps_asked += 1
-        on_device = to_device(batch, self._ranks.device)
+        given = self._given(batch)
         self.model.train()
         if self.carry is None:
-            self.carry = self.model.model.initial_carry(on_device)
-        carry, loss, metrics = self._forward_and_backward(self.carry, on_device)
-        self._optimise(loss)
-        self.carry = carry.where(self._ok, self.carry)
-        self._count(metrics)
+            self.carry = self.model.model.initial_carry(given.batch)
+        self._count(self._run(given))
 
     def take_metrics(self) -> dict[str, float]:
         """Means since the last call, over all ranks: one wait for the device."""
@@ -127,20 +139,37 @@ class Training:
         shared = [*self.model.parameters(), *self.model.buffers()]
         self._ranks.broadcast(tensor for tensor in shared if tensor is not split)
 
+    def _given(self, batch: Batch) -> Given:
+        device, share = self._ranks.device, self._lr_share()
+        rates = [rate * share for rate in (self._config.lr, self._config.puzzle_emb_lr)]
+        if self._rates_on_device:
+            rates = [torch.full((), rate, dtype=torch.float64, device=device) for rate in rates]
+        return Given(batch_to_device(batch, device), self._least_steps(), *rates)
+
+    def _take_step(self, given: Given) -> Tensor:
+        """Whatever of a step is done on the device, and in place; metrics, as `Sums` has them."""
+        carry, loss, metrics = self._forward_and_backward(self.carry, given)
+        self._optimise(loss, given)
+        with torch.no_grad():
+            self.carry.become(carry, self._ok)
+            self._metrics = list(metrics)
+            values = torch.stack([value.detach().double() for value in metrics.values()])
+            return torch.where(self._ok, values, 0)
+
     def _forward_and_backward(
-        self, carry: Carry, batch: dict[str, Tensor]
+        self, carry: Carry, given: Given
     ) -> tuple[Carry, Tensor, dict[str, Tensor]]:
         """Everything adds up over rows, so that on a CPU a few at a time can stay in its cache."""
         each = ROWS_IN_CACHE if self._ranks.device.type == "cpu" else len(carry.steps)
         parts = zip(
             carry.split(each),
-            *(rows.split(each) for rows in batch.values()),
-            self._least_steps().split(each),
+            *(rows.split(each) for rows in given.batch.values()),
+            given.least_steps.split(each),
             strict=True,
         )
         carries, losses, counted = [], [], []
         for part, *rows, least_steps in parts:
-            own = dict(zip(batch, rows, strict=True))
+            own = dict(zip(given.batch, rows, strict=True))
             new, loss, metrics, _ = self.model(part, own, least_steps)
             (loss / self._config.global_batch_size).backward()
             carries.append(new)
@@ -154,7 +183,7 @@ class Training:
         drawn = exploration(
             self._config.arch, seed=self._config.seed, step=self.step, rows=batch_size
         )
-        return torch.from_numpy(self._ranks.shard.of(drawn, batch_size)).to(self._ranks.device)
+        return to_device(self._ranks.shard.of(drawn, batch_size), self._ranks.device)
 
     def _lr_share(self) -> float:
         return lr_share(
@@ -165,7 +194,7 @@ class Training:
         )
 
     @torch.no_grad()
-    def _optimise(self, loss: Tensor) -> None:
+    def _optimise(self, loss: Tensor, given: Given) -> None:
         gathered = self.puzzle_optimizer.gather() if self.puzzle_optimizer else None
         self.flat.sum_over(self._ranks, loss)
         self._ok &= self.flat.all_finite()
@@ -175,7 +204,7 @@ class Training:
             changed = self._changed()
             before = [tensor.clone() for tensor in changed]
             for group in self.optimizer.param_groups:
-                group["lr"] = self.lr
+                group["lr"] = given.lr
             self.optimizer.step()
             if self.ema is not None:
                 self.ema.update()
@@ -184,9 +213,7 @@ class Training:
             for now, then in zip(changed, before, strict=True):
                 now.copy_(torch.where(self._ok, now, then))
         if gathered is not None:
-            self.puzzle_optimizer.step(
-                self._config.puzzle_emb_lr * self._lr_share(), gathered, self._ok
-            )
+            self.puzzle_optimizer.step(given.puzzle_emb_lr, gathered, self._ok)
         self.flat.zero_grad()
         self._good_steps += self._ok
 
@@ -201,24 +228,24 @@ class Training:
         ]
 
     @torch.no_grad()
-    def _count(self, metrics: dict[str, Tensor]) -> None:
-        values = torch.stack([value.detach().double() for value in metrics.values()])
-        values = torch.where(self._ok, values, 0)
+    def _count(self, values: Tensor) -> None:
         if self.sums is None:
-            self.sums = Sums(list(metrics), values, 1)
+            self.sums = Sums(self._metrics, values.clone(), 1)
         else:
             self.sums.values += values
             self.sums.steps += 1
 
 
-def to_device(batch: Batch, device: torch.device) -> dict[str, Tensor]:
+def batch_to_device(batch: Batch, device: torch.device) -> dict[str, Tensor]:
+    return {name: to_device(array, device) for name, array in batch.items()}
+
+
+def to_device(array: np.ndarray, device: torch.device) -> Tensor:
     """Without waiting for the device, where that is another one."""
-    tensors = {name: torch.from_numpy(array) for name, array in batch.items()}
+    tensor = torch.from_numpy(array)
     if device.type != "cuda":
-        return {name: tensor.to(device) for name, tensor in tensors.items()}
-    return {
-        name: tensor.pin_memory().to(device, non_blocking=True) for name, tensor in tensors.items()
-    }
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def means(sums: dict[str, float], rows: int) -> dict[str, float]:

@@ -133,11 +133,16 @@ def _speed_misses(case: Case, found: Found, peak: float | None) -> list[str]:
 def _numbers_agree(data: Dataset, place: Path) -> list[str]:
     """The first loss in float32, in bfloat16, and compiled: the weights and batch are the same."""
     losses = {}
-    for dtype, compiled in (("float32", False), ("bfloat16", False), ("bfloat16", True)):
+    for dtype, compiled, recorded in (
+        ("float32", False, False),
+        ("bfloat16", False, False),
+        ("bfloat16", True, False),
+        ("bfloat16", True, True),
+    ):
         settings = TRM | {"global_batch_size": "32", "arch.forward_dtype": dtype}
-        case = Case("one step", settings, 0, 10, compiled=compiled, evaluates=False)
+        case = Case("ten steps", settings, 0, 10, True, compiled, False, recorded)
         found = measured(case, data, "cuda", place)
-        losses[f"{dtype}{' compiled' * compiled}"] = found.losses[0]
+        losses[f"{dtype}{' compiled' * compiled}{' recorded' * recorded}"] = found.losses[0]
     exact = losses["float32"]
     print("\nmean loss of ten steps of 32 rows, beside float32 uncompiled")
     for name, loss in losses.items():
@@ -149,6 +154,8 @@ def _numbers_agree(data: Dataset, place: Path) -> list[str]:
 def _print_row(side: str, case: Case, found: Found, peak: float | None) -> None:
     rows = int(case.settings["global_batch_size"]) * case.steps
     how = ", compiled" if case.compiled else ", uncompiled"
+    if case.recorded and side == "gpurun":
+        how += ", recorded"
     if case is CPU_CASE:
         how = ""
     words = [

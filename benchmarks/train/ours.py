@@ -16,6 +16,7 @@ from remote.evaluation import evaluate
 from remote.evaluators import make
 from remote.plan import iteration_of, make_plan
 from remote.ranks import Ranks
+from remote.recorded import recorder_for
 from remote.training import Training
 
 STEPS_BETWEEN_REPORTS = 10  # on a GPU, where a report waits for the device
@@ -30,7 +31,13 @@ def main(job: Job) -> Found:
     device = torch.device("cuda", 0) if job.device == "cuda" else torch.device("cpu")
     ranks = Ranks(0, 1, device)
     plan = make_plan(config, ranks)
-    training = Training(config, plan.train, ranks, schedule_steps=plan.schedule_steps)
+    training = Training(
+        config,
+        plan.train,
+        ranks,
+        schedule_steps=plan.schedule_steps,
+        recorder=recorder_for(config, ranks),
+    )
     torch.save(training.model.state_dict(), shared / "weights.pt")
     iteration = iteration_of(config, plan.train, 1)
     batches = list(itertools.islice(iteration.batches(Shard()), job.warmup + job.steps))

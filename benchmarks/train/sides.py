@@ -32,8 +32,9 @@ def measured(
     shared = place / "shared"
     shared.mkdir(parents=True, exist_ok=True)
     asked, answer = shared / "job.json", shared / "found.json"
+    own = {"cuda_graph": "True"} if case.recorded and upstream is None else {}
     job = Job(
-        settings=case.settings,
+        settings=case.settings | own,
         data=str(data.path),
         device=device,
         warmup=case.warmup,

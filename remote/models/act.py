@@ -50,14 +50,10 @@ class Carry:
             data=dict(zip(self.data, data, strict=True)),
         )
 
-    def where(self, ok: Tensor, other: "Carry") -> "Carry":
-        """This carry where `ok` (bool ()), else the other one; nothing waits for the device."""
-        return Carry(
-            state={n: torch.where(ok, z, other.state[n]) for n, z in self.state.items()},
-            steps=torch.where(ok, self.steps, other.steps),
-            halted=torch.where(ok, self.halted, other.halted),
-            data={n: torch.where(ok, rows, other.data[n]) for n, rows in self.data.items()},
-        )
+    def become(self, new: "Carry", ok: Tensor) -> None:
+        """In place, and only if `ok` (bool ()); nothing waits for the device."""
+        for own, other in zip(self._tensors(), new._tensors(), strict=True):
+            torch.where(ok, other, own, out=own)
 
 
 def exploration(arch: Arch, *, seed: int, step: int, rows: int) -> np.ndarray:
@@ -152,6 +148,7 @@ class ACTLossHead(nn.Module):
         super().__init__()
         self.model = model
         self._cross_entropy = LOSSES[loss_type]
+        self.fixed_shapes = False  # also where others would be faster
 
     def forward(
         self, carry: Carry, batch: State, least_steps: Tensor | None = None
@@ -187,7 +184,8 @@ class ACTLossHead(nn.Module):
                 "q_halt_accuracy": (done & ((halt >= 0) == exact)).sum(),
                 "steps": torch.where(done, carry.steps, 0).sum(),
             }
-        lm_loss = (self._cross_entropy(logits, labels).sum(-1) / divisor).sum()
+        losses = self._cross_entropy(logits, labels, fixed_shapes=self.fixed_shapes)
+        lm_loss = (losses.sum(-1) / divisor).sum()
         # Blanks, which fill the last batch of an evaluation, have no labels and do not count.
         q_loss = torch.where(tokens > 0, _binary(halt, exact.to(halt.dtype)), 0).sum()
         metrics |= {"lm_loss": lm_loss.detach(), "q_halt_loss": q_loss.detach()}

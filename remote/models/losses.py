@@ -1,6 +1,7 @@
 """Token losses: float (B, S), zero where the label is ignored."""
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -11,13 +12,16 @@ from remote.dataset.grids import IGNORE_LABEL
 TINY = 1e-30
 
 
-def stablemax_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+def stablemax_cross_entropy(
+    logits: Tensor, labels: Tensor, *, fixed_shapes: bool = False
+) -> Tensor:
     """Cross entropy with s(x) = x + 1, or 1 / (1 - x) below zero, in place of exp; in float64."""
-    return _cross_entropy(_log_stablemax, logits, labels)
+    return _cross_entropy(_log_stablemax, logits, labels, fixed_shapes=fixed_shapes)
 
 
-def softmax_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    return _cross_entropy(lambda x: log_softmax(x.float(), dim=-1), logits, labels)
+def softmax_cross_entropy(logits: Tensor, labels: Tensor, *, fixed_shapes: bool = False) -> Tensor:
+    log_shares = partial(log_softmax, dim=-1, dtype=torch.float32)
+    return _cross_entropy(log_shares, logits, labels, fixed_shapes=fixed_shapes)
 
 
 def _log_stablemax(logits: Tensor) -> Tensor:
@@ -28,10 +32,11 @@ def _log_stablemax(logits: Tensor) -> Tensor:
 
 
 def _cross_entropy(
-    log_shares: Callable[[Tensor], Tensor], logits: Tensor, labels: Tensor
+    log_shares: Callable[[Tensor], Tensor], logits: Tensor, labels: Tensor, *, fixed_shapes: bool
 ) -> Tensor:
     counted = labels != IGNORE_LABEL
-    if logits.device.type == "cpu":  # elsewhere one would have to wait for how many there are
+    # Elsewhere than on a CPU one would have to wait for how many there are.
+    if logits.device.type == "cpu" and not fixed_shapes:
         found = _pick(log_shares(logits[counted]), labels[counted])
         return found.new_zeros(labels.shape).index_put((counted,), found)
     found = _pick(log_shares(logits), torch.where(counted, labels, 0))

@@ -18,15 +18,22 @@ ITS_GPUS = (8, 9)  # major compute capabilities it has code for: no Turing, no B
 
 
 def adam_atan2(
-    parameters: list[Tensor], *, betas: tuple[float, float], weight_decay: float
+    parameters: list[Tensor],
+    *,
+    betas: tuple[float, float],
+    weight_decay: float,
+    recorded: bool = False,
 ) -> tuple[torch.optim.Optimizer, str]:
     """The CUDA extension where it runs, this module elsewhere; and which one.  Never Adam.
+
+    `recorded`: its rate will be a tensor, which the extension cannot read.
 
     Its moments exist from the start, so that a step can be undone before there was one.
     """
     device = parameters[0].device
     capability = torch.cuda.get_device_capability(device) if device.type == "cuda" else None
-    if refusal := why_not_the_extension(capability, os.environ):
+    refusal = "a recorded step needs it" if recorded else None
+    if refusal := refusal or why_not_the_extension(capability, os.environ):
         log.info("optimiser: %s (%s)", PURE, refusal)
         optimizer: torch.optim.Optimizer = AdamATan2(
             parameters, lr=0.0, betas=betas, weight_decay=weight_decay, capturable=bool(capability)

@@ -13,6 +13,7 @@ from remote.dataset.sets import open_splits
 from remote.models.build import build_model
 from remote.models.losses import LOSSES
 from remote.ranks import Ranks
+from remote.recorded import Given
 from remote.training import ROWS_IN_CACHE, Training
 from tests.remote.fixture import fill, make_batch, one_thread
 
@@ -87,6 +88,7 @@ def test_the_loss_of_labelled_positions_alone_is_that_of_all(loss_type: str) -> 
     loss = LOSSES[loss_type]
     alone = loss(logits, labels)
     assert loss(logits.to("meta"), labels.to("meta")).shape == alone.shape  # as on a GPU
+    assert torch.equal(loss(logits, labels, fixed_shapes=True), alone)
     everywhere = loss(logits, labels.clamp(min=0))
     assert torch.equal(alone, everywhere.where(labels != IGNORE_LABEL, 0))
 
@@ -115,7 +117,8 @@ def test_rows_that_are_taken_a_few_at_a_time_add_up_to_all_at_once(
     expected = training.flat.vectors[0].grad.clone()
     ids, vectors = training.puzzle_optimizer.gather()
     training.flat.zero_grad()
-    in_parts, its_loss, its_metrics = training._forward_and_backward(carry, batch)
+    given = Given(batch, least, 0.0, 0.0)
+    in_parts, its_loss, its_metrics = training._forward_and_backward(carry, given)
     assert its_loss.item() == pytest.approx(loss.item(), rel=1e-6)
     assert {n: v.item() for n, v in its_metrics.items()} == pytest.approx(
         {n: v.item() for n, v in metrics.items()}, rel=1e-6
