@@ -4,14 +4,14 @@ Names and defaults are those of TRM's `cfg_pretrain.yaml`, so that published com
 are; those of our own are marked.  `remote/arch.py` has the settings of the models.
 """
 
-import json
 import logging
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from remote.arch import ARCHES, Arch
-from remote.overrides import ConfigError, apply, keys, parse_value, parse_word
+from remote.overrides import ConfigError, apply, keys, parse_value, parse_word, put
 from remote.ranges import refuse_what_is_outside
 
 log = logging.getLogger(__name__)
@@ -111,13 +111,18 @@ class PretrainConfig:
             self.checkpoint_path = str(Path("checkpoints", self.project_name, self.run_name))
 
 
-def load_config(words: list[str]) -> PretrainConfig:
-    """The configuration that a command line of overrides describes."""
-    pairs = [parse_word(word) for word in words]
-    arch_name = dict(pairs).get("arch", "trm")
+def load_config(words: list[str], saved: Mapping[str, Any] | None = None) -> PretrainConfig:
+    """The configuration that a command line of overrides describes.
+
+    What it leaves out is as `saved` has it, by dotted key; what that lacks has its default.
+    """
+    pairs, saved = [parse_word(word) for word in words], dict(saved or {})
+    arch_name = dict(pairs).get("arch", saved.pop("arch_name", "trm"))
     if arch_name not in ARCHES:
         raise ConfigError(f"arch={arch_name} is not available here; there is {', '.join(ARCHES)}")
     config = PretrainConfig(arch=ARCHES[arch_name](), arch_name=arch_name)
+    for key, value in saved.items():
+        put(config, key, value)
     for key, text in pairs:
         key = ALIASES.get(key, key)
         if key in DEAD or (key.removeprefix("arch.") in config.arch.DEAD and key[:5] == "arch."):
@@ -127,7 +132,7 @@ def load_config(words: list[str]) -> PretrainConfig:
                 raise ConfigError(f"{key}={text} is not available here; leave it out")
         elif key != "arch":
             apply(config, key, text)
-    if "data_paths" not in {ALIASES.get(key, key) for key, _ in pairs}:
+    if "data_paths" not in {*saved, *(ALIASES.get(key, key) for key, _ in pairs)}:
         config.data_paths = _default_data(config.data_paths)
     config.settle()
     return config
@@ -142,8 +147,8 @@ def _default_data(paths: list[str]) -> list[str]:
     return found
 
 
-def words_of(settings: Any, source: Path) -> list[str]:
-    """Overrides that make a configuration what a checkpoint's was; `source` is its file.
+def saved_settings(settings: Any, source: Path) -> dict[str, Any]:
+    """By dotted key, what makes a configuration a checkpoint's; `source` is its file.
 
     Another version may have written it: ConfigError for a setting of the model that is not known
     here, other ones are named and left out, and what it lacks has its default.
@@ -164,8 +169,7 @@ def words_of(settings: Any, source: Path) -> list[str]:
         log.warning("%s: %s=%s is not known here: ignored", source, key, value)
     if missing := [key for key in known if key not in found and key != "arch_name"]:
         log.warning("%s has no %s: the defaults are taken", source, ", ".join(missing))
-    texts = {k: f"'{v}'" if isinstance(v, str) else json.dumps(v) for k, v in found.items()}
-    return [f"arch={arch}", *(f"{k}={text}" for k, text in texts.items() if k != "arch_name")]
+    return found
 
 
 def _flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:

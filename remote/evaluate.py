@@ -15,11 +15,12 @@ import re
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from remote import checkpoint, evaluators, evidence, signals
-from remote.config import PretrainConfig, load_config, words_of
+from remote.config import PretrainConfig, load_config, saved_settings
 from remote.dataset.sets import open_splits
 from remote.dataset.split import DatasetError
 from remote.evaluation import evaluate
@@ -72,20 +73,20 @@ def main(argv: list[str] | None = None) -> int:
 def _config(wanted: str, overrides: list[str]) -> PretrainConfig:
     given = dict(map(parse_word, overrides))
     path = checkpoint.find(wanted, Path(given.get("checkpoint_path", wanted)))
-    saved: list[str] = []
+    saved: dict[str, Any] = {}
     if path.is_dir():
-        saved = _saved_words(path / CONFIG)
+        saved = _saved_settings(path / CONFIG)
     else:
         log.info("%s has no settings: those that are not given have their defaults", path)
-    config = load_config([*saved, *overrides])
+    config = load_config(overrides, saved)
     config.load_checkpoint = str(path)
     config.checkpoint_path = given.get("checkpoint_path", str(path.parent))
     return config
 
 
-def _saved_words(path: Path) -> list[str]:
+def _saved_settings(path: Path) -> dict[str, Any]:
     try:
-        return words_of(json.loads(path.read_text()), path)
+        return saved_settings(json.loads(path.read_text()), path)
     except (OSError, ValueError) as error:
         raise checkpoint.CheckpointError(f"{path} cannot be read: {error}") from error
 

@@ -28,15 +28,14 @@ def parse_word(word: str) -> tuple[str, str]:
 
 def apply(config: Any, key: str, text: str) -> None:
     """Set the field named by a dotted key to the value that `text` denotes."""
-    owner, path = config, key.split(".")
-    for index, part in enumerate(path):
-        hints = typing.get_type_hints(type(owner)) if dataclasses.is_dataclass(owner) else {}
-        if part not in hints:
-            raise ConfigError(_unknown(key, config))
-        if index == len(path) - 1:
-            setattr(owner, part, _fit(key, parse_value(text), hints[part], text))
-        else:
-            owner = getattr(owner, part)
+    owner, name, hint = _field(config, key)
+    setattr(owner, name, _fit(key, parse_value(text), hint, text))
+
+
+def put(config: Any, key: str, value: Any) -> None:
+    """Set it to a value that was read before: no letter of it means anything here."""
+    owner, name, hint = _field(config, key)
+    setattr(owner, name, _fit(key, value, hint, None))
 
 
 def keys(config: Any, prefix: str = "") -> list[str]:
@@ -54,6 +53,18 @@ def parse_value(text: str) -> Any:
     if rest.strip():
         raise ConfigError(f"{text!r}: nothing may follow {text[: len(text) - len(rest)]!r}")
     return value
+
+
+def _field(config: Any, key: str) -> tuple[Any, str, Any]:
+    """Whose it is, its name there, and its type."""
+    owner, path = config, key.split(".")
+    for index, part in enumerate(path):
+        hints = typing.get_type_hints(type(owner)) if dataclasses.is_dataclass(owner) else {}
+        if part not in hints:
+            raise ConfigError(_unknown(key, config))
+        if index < len(path) - 1:
+            owner = getattr(owner, part)
+    return owner, part, hints[part]
 
 
 def _unknown(key: str, config: Any) -> str:
@@ -121,8 +132,11 @@ def _bare(text: str) -> Any:
     return text
 
 
-def _fit(key: str, value: Any, hint: Any, text: str) -> Any:
-    """`value` as the field's type has it, or an error that says what the field takes."""
+def _fit(key: str, value: Any, hint: Any, text: str | None) -> Any:
+    """`value` as the field's type has it, or an error that says what the field takes.
+
+    `text` is how it was written on the command line, None if it was not.
+    """
     options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     for option in options:
         origin = typing.get_origin(option) or option
@@ -138,8 +152,9 @@ def _fit(key: str, value: Any, hint: Any, text: str) -> Any:
         if origin is int and isinstance(value, float) and value.is_integer():
             return int(value)
         if origin is str and value is not None and not isinstance(value, list | dict):
-            return text.strip().strip("'\"")
+            return str(value) if text is None else text.strip().strip("'\"")
         if origin in (int, bool) and type(value) is origin:
             return value
     names = " or ".join(getattr(option, "__name__", str(option)) for option in options)
-    raise ConfigError(f"{key}={text}: expected {names}")
+    shown = repr(value) if text is None else text
+    raise ConfigError(f"{key}={shown}: expected {names}")

@@ -61,6 +61,18 @@ def test_a_checkpoint_gives_what_its_run_gave(name: str, run: Path, tmp_path: Pa
     assert "ARC/pass@2 " in capsys.readouterr().out
 
 
+def test_a_dataset_and_a_run_of_any_name_are_found_again(
+    small_set: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    data, place = tmp_path / "ärger, don't [1]", tmp_path / "run"
+    data.symlink_to(small_set)
+    words = [*RUN, f'data_paths=["{data}"]', "run_name=don't", f"checkpoint_path={place}"]
+    assert pretrain(words) == 0
+    assert evaluate([str(place), f"checkpoint_path={tmp_path / 'again'}"]) == 0
+    assert_same(evaluation_in(tmp_path / "again"), own_evaluation(place))
+
+
 def test_it_writes_beside_the_checkpoint_wherever_that_was_moved(run: Path, tmp_path: Path) -> None:
     moved = tmp_path / "step_3"
     moved.mkdir()

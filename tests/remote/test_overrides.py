@@ -1,10 +1,11 @@
+import json
 import typing
 from pathlib import Path
 
 import pytest
 
 from remote.arch import ARCHES
-from remote.config import load_config
+from remote.config import load_config, saved_settings, to_dict
 from remote.overrides import ConfigError, keys, parse_value
 from remote.pretrain import main as pretrain
 from remote.ranges import RANGES
@@ -134,3 +135,29 @@ def test_without_data_paths_the_only_dataset_here_is_taken_and_said(
         with caplog.at_level("INFO"):
             assert load_config(["arch=urm"]).data_paths == expected
     assert "data/one is the only dataset here" in caplog.text
+
+
+AWKWARD = ["don't", '"', "'both\" kinds'", "back\\slash", "a,b", "[a]", "[a", "{k: v}", ""]
+AWKWARD += ["#1", "a: b", "a=b", "ärger", "\u2028", "two\nlines", " spaces ", "'", "null", "None"]
+AWKWARD += ["~", "1e3", "true"]
+
+
+@pytest.mark.parametrize("text", AWKWARD)
+def test_a_checkpoint_gives_every_text_back_as_it_was(text: str) -> None:
+    config = load_config(["arch=urm", "lr=1e-3"])
+    config.run_name = config.device = config.arch.name = text
+    config.data_paths = [text, "data/b"]
+    config.evaluators = [{"name": "arc@ARC", "note": text, "more": [text, {text: [text]}]}]
+    saved = saved_settings(json.loads(json.dumps(to_dict(config))), Path("config.json"))
+    assert to_dict(load_config([], saved)) == to_dict(config)
+    assert load_config(["run_name=other", "lr=1"], saved).run_name == "other"
+
+
+def test_what_was_saved_without_datasets_takes_the_only_one_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data" / "one" / "train").mkdir(parents=True)
+    (tmp_path / "data" / "one" / "train" / "dataset.json").write_text("{}")
+    assert load_config([], {"arch_name": "trm"}).data_paths == ["data/one"]
+    assert load_config([], {"data_paths": ["data/two"]}).data_paths == ["data/two"]
