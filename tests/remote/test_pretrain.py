@@ -16,6 +16,7 @@ from tests.remote.runs import (
     metrics,
     on_ranks,
     quiet,
+    ranked,
     shared,
     train,
     weights,
@@ -167,6 +168,37 @@ def test_check_refuses_what_cannot_work(
 ) -> None:
     assert pretrain(["--check", *words(small_set, tmp_path / "run", word)]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("place", ["FILE", "FILE/x", "/proc", "/proc/x", "LONG"])
+def test_a_place_that_nothing_can_be_written_in_is_refused(
+    place: str, small_set: Path, tmp_path: Path, capsys
+) -> None:
+    """Before a step is made, and nothing is left of the trial."""
+    (tmp_path / "file").write_text("")
+    run = place.replace("FILE", str(tmp_path / "file")).replace("LONG", f"{tmp_path}/a/{'x' * 300}")
+    for more in (["--check"], []):
+        assert pretrain([*words(small_set, Path(run)), *more]) == 2
+        said = capsys.readouterr()
+        assert f"checkpoint_path={run}: nothing can be written there (" in said.err
+        assert said.err.count("\n") == 1
+        assert "step 1/" not in said.out
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_place_that_one_rank_cannot_write_in_ends_both(small_set: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with ranked(2, words(small_set, tmp_path / "file" / "x")) as both:
+        ends = [rank.end() for rank in both]
+    assert [status for status, _ in ends] == [2, 2], ends
+    assert all("nothing can be written there (NotADirectoryError" in said for _, said in ends)
+
+
+def test_check_leaves_a_place_as_it_was(small_set: Path, tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    for name in ("there", "new/run"):
+        assert pretrain(["--check", *words(small_set, tmp_path / name)]) == 0
+    assert list(tmp_path.rglob("*")) == [tmp_path / "there"]
 
 
 def test_check_says_what_a_run_amounts_to(small_set: Path, tmp_path: Path, capsys) -> None:
