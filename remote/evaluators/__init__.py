@@ -21,9 +21,12 @@ def make(entries: list[dict[str, Any]], data: Sequence[Path]) -> list[ARC]:
             known = ", ".join(EVALUATORS)
             raise ConfigError(f"evaluators: no evaluator {name}; there is {known}")
         kind = EVALUATORS[name]
-        for option in options:
+        for option, value in options.items():
             if option not in kind.OPTIONS:
                 nearest = difflib.get_close_matches(option, kind.OPTIONS, 1, cutoff=0.0)[0]
                 raise ConfigError(f"evaluators: {name} has no {option}; the nearest is {nearest}")
+            expected, is_that = kind.OPTIONS[option]
+            if not is_that(value):
+                raise ConfigError(f"evaluators: {name} has {option}={value!r}: expected {expected}")
         made.append(kind(data, options))
     return made

@@ -5,9 +5,9 @@ that is the option `aggregated_voting`, whose votes are in the checkpoint.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -31,9 +31,25 @@ NOT_AUGMENTED = "t0" + NAME_SEPARATOR + "0123456789"
 NO_PAIR = -1
 
 
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 1  # True is an int too
+
+
+def _are_counts(value: Any) -> bool:
+    return isinstance(value, list) and value != [] and all(map(_is_count, value))
+
+
 class ARC:
     name = "ARC"
-    OPTIONS = ("aggregated_voting", "pass_Ks", "submission_K")
+    OPTIONS: ClassVar[dict[str, tuple[str, Callable[[Any], bool]]]] = {  # what each expects
+        "aggregated_voting": ("true or false", _is_flag),
+        "pass_Ks": ("a list of whole numbers from 1", _are_counts),
+        "submission_K": ("a whole number from 1", _is_count),
+    }
 
     def __init__(self, data: Sequence[Path], options: dict[str, Any]) -> None:
         puzzles = held_out_puzzles(data)
@@ -48,9 +64,9 @@ class ARC:
         # Of two pairs with one input the first is voted for, and the second has its answers too.
         self._inputs = [(name, _name_of(pair["input"])) for name, pair in self._pairs]
         self._numbers = {key: n for n, key in reversed(list(enumerate(self._inputs)))}
-        self._aggregated = bool(options.get("aggregated_voting", False))
+        self._aggregated = options.get("aggregated_voting", False)
         self._pass_ks = options.get("pass_Ks", [1, 2, 5, 10, 100, 1000])
-        self._attempts = int(options.get("submission_K", 2))
+        self._attempts = options.get("submission_K", 2)
         self._box = Box()
         self._earlier = NONE  # of the first rank; votes of evaluations before this one
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from remote.config import load_config
 from remote.dataset.grids import dihedral
 from remote.dataset.layout import Split, open_split
 from remote.evaluators import make
@@ -250,6 +251,25 @@ def test_grids_come_back_from_every_symmetry_size_and_colouring() -> None:
 def test_a_misspelt_evaluator_is_an_error(entry: dict, message: str, small_set: Path) -> None:
     with pytest.raises(ConfigError, match=message):
         make([entry], [small_set])
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "expected"),
+    [
+        *(("pass_Ks", text, "a list of whole numbers from 1") for text in ("x", "3", "[]")),
+        *(("pass_Ks", text, "a list of whole numbers from 1") for text in ("[0]", "[1, x]")),
+        *(("submission_K", text, "a whole number from 1") for text in ("0", "two", "1.5", "true")),
+        *(("aggregated_voting", text, "true or false") for text in ("maybe", "1", "null")),
+    ],
+)
+def test_an_option_of_nonsense_is_an_error(
+    option: str, text: str, expected: str, small_set: Path
+) -> None:
+    config = load_config([f"evaluators=[{{name: arc@ARC, {option}: {text}}}]"])
+    value = config.evaluators[0][option]
+    with pytest.raises(ConfigError) as error:
+        make(config.evaluators, [small_set])
+    assert str(error.value) == f"evaluators: arc@ARC has {option}={value!r}: expected {expected}"
 
 
 def single_cell(colour: int, side: int = 1) -> np.ndarray:

@@ -160,6 +160,7 @@ def test_epochs_need_not_be_a_multiple_of_the_interval(
         ("global_batch_size=768", "this trains no step"),
         ("load_checkpoint=latest", "no checkpoint in"),
         ("evaluators=[{name: arc@ACR}]", "no evaluator arc@ACR"),
+        ("evaluators=[{name: arc@ARC, pass_Ks: [0]}]", "pass_Ks=[0]: expected a list of whole"),
         ("data_paths=[nowhere]", "no file nowhere/train/dataset.json"),
     ],
 )
