@@ -4,6 +4,7 @@ Names and defaults are those of TRM's `cfg_pretrain.yaml`, so that published com
 are; those of our own are marked.  `remote/arch.py` has the settings of the models.
 """
 
+import difflib
 import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -19,6 +20,8 @@ log = logging.getLogger(__name__)
 # Keys of upstream that mean nothing there or here, and those of other names here.
 DEAD = ("target_q_update_every", "load_strict", "load_optimizer_state")
 ALIASES = {"data_path": "data_paths", "keep_checkpoints": "keep_last"}
+OUTPUTS = ("logits", "preds", "q_halt_logits")  # of an evaluation, and what it asked:
+ARRAYS = ("inputs", "labels", "puzzle_identifiers", *OUTPUTS, "examples")
 OTHER_OPTIMISER = {"use_muon": False, "grad_accum_steps": 1}  # upstream's keys, their only value
 
 
@@ -100,6 +103,13 @@ class PretrainConfig:
         self.arch.settle()
         if self.freeze_weights and not self.arch.puzzle_emb_ndim:
             raise ConfigError("freeze_weights=True without a puzzle embedding trains nothing")
+        for name in self.eval_save_outputs:
+            if name not in ARRAYS:
+                nearest = difflib.get_close_matches(name, ARRAYS, 1, cutoff=0.0)[0]
+                raise ConfigError(
+                    f"eval_save_outputs: an evaluation has no {name}; the nearest is {nearest},"
+                    f" there is {', '.join(ARRAYS)}"
+                )
         self.evaluators = [{"name": e} if isinstance(e, str) else e for e in self.evaluators]
 
     def settle_names(self, now: str) -> None:

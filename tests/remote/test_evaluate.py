@@ -6,9 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
+from remote.config import ARRAYS
 from remote.evaluate import main as evaluate
 from remote.pretrain import main as pretrain
 
@@ -71,6 +73,13 @@ def test_a_dataset_and_a_run_of_any_name_are_found_again(
     assert pretrain(words) == 0
     assert evaluate([str(place), f"checkpoint_path={tmp_path / 'again'}"]) == 0
     assert_same(evaluation_in(tmp_path / "again"), own_evaluation(place))
+
+
+def test_every_array_that_may_be_asked_for_is_written(run: Path, tmp_path: Path) -> None:
+    wanted = f"eval_save_outputs=[{','.join(ARRAYS)}]"
+    assert evaluate([str(run), f"checkpoint_path={tmp_path}", wanted]) == 0
+    with np.load(tmp_path / "eval_outputs" / "step_3_rank_0.npz") as written:
+        assert {name: len(written[name]) for name in written} == dict.fromkeys(ARRAYS, 15)
 
 
 def test_it_writes_beside_the_checkpoint_wherever_that_was_moved(run: Path, tmp_path: Path) -> None:

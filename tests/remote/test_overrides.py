@@ -100,6 +100,8 @@ def test_defaults_are_upstreams() -> None:
         ("arch.expansion=0", "arch.expansion=0"),
         ("arch.halt_exploration_prob=2", "from 0 to 1"),
         ("arch.puzzle_emb_ndim=-5", "arch.puzzle_emb_ndim=-5"),
+        ("eval_save_outputs=[preds,logit]", "an evaluation has no logit; the nearest is logits"),
+        ("eval_save_outputs=[nonsense]", "there is inputs, labels, puzzle_identifiers, logits"),
         ("data_paths=[]", "must name a dataset, or several"),
     ],
 )
