@@ -193,12 +193,17 @@ def _same_on_all(config: PretrainConfig, ranks: Ranks) -> Path:
 def _newest_sound(candidates: list[Path], where: Path) -> Path:
     if not candidates:
         raise CheckpointError(f"no checkpoint in {where}")
+    problems = []
     for step in reversed(candidates):
         problem = _damage(step)
         if problem is None:
             return step
         log.warning("%s is damaged (%s): the one before it is taken", step, problem)
-    raise CheckpointError(f"every checkpoint in {where} is damaged; the last was {candidates[0]}")
+        problems.append(problem)
+    raise CheckpointError(
+        f"every checkpoint in {where} is damaged; the newest is {candidates[-1]} ({problems[0]})."
+        " Put back a copy of one, or name a sound one"
+    )
 
 
 def _damage(step: Path) -> str | None:
