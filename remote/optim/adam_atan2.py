@@ -46,7 +46,9 @@ def adam_atan2(
         optimizer = Extension(parameters, lr=0.0, betas=betas, weight_decay=weight_decay)
         kind = EXTENSION
     for parameter in parameters:
-        optimizer.state[parameter] = _fresh_state(parameter, on_device=bool(capability))
+        # The extension reads moments in the parameter's own type, whatever they are in.
+        dtype = parameter.dtype if kind == EXTENSION else _math_dtype(parameter)
+        optimizer.state[parameter] = _fresh_state(parameter, dtype, on_device=bool(capability))
     return optimizer, kind
 
 
@@ -102,7 +104,9 @@ class AdamATan2(torch.optim.Optimizer):
             parameters = [p for p in group["params"] if p.grad is not None]
             for parameter in parameters:
                 if not self.state[parameter]:
-                    self.state[parameter] = _fresh_state(parameter, on_device=group["capturable"])
+                    self.state[parameter] = _fresh_state(
+                        parameter, _math_dtype(parameter), on_device=group["capturable"]
+                    )
             if parameters:
                 states = [self.state[p] for p in parameters]
                 _update(parameters, states, group["lr"], group["betas"], group["weight_decay"])
@@ -140,9 +144,9 @@ def _update(
             parameter.copy_(new)
 
 
-def _fresh_state(parameter: Tensor, *, on_device: bool) -> dict[str, Tensor]:
-    wide = {name: torch.zeros_like(parameter, dtype=_math_dtype(parameter)) for name in MOMENTS}
-    return {"step": torch.zeros((), device=parameter.device if on_device else None), **wide}
+def _fresh_state(parameter: Tensor, dtype: torch.dtype, *, on_device: bool) -> dict[str, Tensor]:
+    moments = {name: torch.zeros_like(parameter, dtype=dtype) for name in MOMENTS}
+    return {"step": torch.zeros((), device=parameter.device if on_device else None), **moments}
 
 
 def _math_dtype(parameter: Tensor) -> torch.dtype:

@@ -42,11 +42,13 @@ for name, folder, environ in json.load(sys.stdin):
     sys.path[0] = folder
     importlib.invalidate_caches()
     with FakeTensorMode():
-        parameter = torch.nn.Parameter(torch.empty(4, device="cuda"))
-        optimizer, kind = ours.adam_atan2([parameter], betas=(0.9, 0.95), weight_decay=0.1)
-        state = sorted(optimizer.state[parameter])
+        given = [torch.empty(4, dtype=d, device="cuda") for d in (torch.float32, torch.bfloat16)]
+        parameters = [torch.nn.Parameter(tensor) for tensor in given]
+        optimizer, kind = ours.adam_atan2(parameters, betas=(0.9, 0.95), weight_decay=0.1)
+        states = [optimizer.state[parameter] for parameter in parameters]
     settings = [optimizer.defaults[key] for key in ("lr", "betas", "weight_decay")]
-    found[name] = [type(optimizer).__module__, kind, " ".join(heard), settings, state]
+    dtypes = [{key: str(tensor.dtype)[6:] for key, tensor in state.items()} for state in states]
+    found[name] = [type(optimizer).__module__, kind, " ".join(heard), settings, dtypes]
 print(json.dumps(found))
 """
 BOTH = {"adam_atan2": PACKAGE, "adam_atan2_backend": ""}
@@ -109,4 +111,9 @@ def test_without_it_the_same_update_runs_in_pytorch_and_why_is_said(
 def test_either_has_its_settings_and_its_moments_from_the_start(
     taken: dict[str, list[Any]], case: str
 ) -> None:
-    assert taken[case][3:] == [[0.0, [0.9, 0.95], 0.1], ["exp_avg", "exp_avg_sq", "step"]]
+    settings, dtypes = taken[case][3:]
+    assert settings == [0.0, [0.9, 0.95], 0.1]
+    # The extension takes all of a parameter's tensors for the parameter's own type.
+    for dtype, state in zip(("float32", "bfloat16"), dtypes, strict=True):
+        moment = dtype if case == "both" else "float32"
+        assert state == {"exp_avg": moment, "exp_avg_sq": moment, "step": "float32"}
