@@ -58,5 +58,6 @@ class SignSGD:
 def _aside(table: Tensor, new: Tensor, where: Tensor, ours: Tensor) -> tuple[Tensor, Tensor]:
     """Rows of other ranks write what our row 0 becomes anyway: shapes stay fixed, nothing races."""
     hits = ours & (where == 0)
-    its_new = torch.where(hits.any(), new[hits.int().argmax()], table[0])
+    first_hit = hits.int().argmax()[None]  # as an index it would be waited for
+    its_new = torch.where(hits.any(), new.index_select(0, first_hit)[0], table[0])
     return torch.where(ours[:, None], new, its_new), torch.where(ours, where, 0)

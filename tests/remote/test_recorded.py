@@ -1,7 +1,7 @@
 """A step that was recorded is the step, whatever the host decides after that."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import islice
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from remote.config import load_config
-from remote.dataset.batches import Batch, Shard
+from remote.dataset.batches import Batch
 from remote.dataset.sets import open_splits
 from remote.plan import iteration_of
 from remote.ranks import Ranks
@@ -23,11 +23,24 @@ from tests.remote.runs import MODEL, RUN
 __all__ = ["one_thread"]
 
 CPU = torch.device("cpu")
+ALONE = Ranks(0, 1, CPU)
 STEPS = 8
 URM = ["arch.num_layers=1", "arch.loops=3", "arch.hidden_size=16", "arch.num_heads=2"]
 URM += ["arch.H_cycles=2", "arch.L_cycles=1"]
 SETTINGS = ["lr_warmup_steps=6", "ema=True", "global_batch_size=4"]
 SETTINGS += ["arch.halt_exploration_prob=0.5", "epochs=40", "eval_interval=40", "device=cpu"]
+
+
+class Twins(Ranks):
+    """Another rank has the same rows, so nobody needs to be asked."""
+
+    def broadcast(self, tensors: Iterable[Tensor]) -> None: ...
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        return tensor
+
+    def gather_rows(self, tensor: Tensor) -> Tensor:
+        return torch.cat([tensor] * self.world_size)
 
 
 class Unable:
@@ -41,20 +54,23 @@ class Unable:
 
 
 def trained(
-    small_set: Path, recorder: Recorder | None, *words: str, spoil: Callable[[int, Training], None]
+    small_set: Path,
+    recorder: Recorder | None,
+    *words: str,
+    spoil: Callable[[int, Training], None],
+    ranks: Ranks = ALONE,
 ) -> Training:
     """By whom `recorder` plays them, or, without one, by the same steps one by one."""
     model = URM if "arch=urm" in words else MODEL
     config = load_config([*model, *RUN, *SETTINGS, f"data_paths=[{small_set}]", *words])
     split = open_splits(config.train_paths, "train")
-    ranks = Ranks(0, 1, CPU)
     recorded = recorder or Unable()
     training = Training(config, split, ranks, schedule_steps=50, recorder=recorded)
     if recorder is None:
         training._run = training._take_step
     with torch.no_grad():
         training.model.model.inner.q_head.bias.fill_(1)  # all halt at once, unless they explore
-    batches: list[Batch] = list(islice(iteration_of(config, split, 1).batches(Shard()), STEPS))
+    batches: list[Batch] = list(islice(iteration_of(config, split, 1).batches(ranks.shard), STEPS))
     assert len(batches) == STEPS
     for number, batch in enumerate(batches):
         spoil(number, training)
@@ -118,6 +134,16 @@ def test_a_played_step_that_is_not_finite_changes_nothing(small_set: Path) -> No
     assert training.bad_steps() == 2
     for name, tensor in everything(training).items():
         assert tensor.equal(training.kept[name]) or name == "z_H", name
+
+
+@pytest.mark.parametrize("words", [(), ("arch=urm",)], ids=["trm", "urm"])
+def test_no_step_of_ranks_that_share_a_puzzle_table_waits(
+    small_set: Path, words: tuple[str, ...]
+) -> None:
+    recorder = CPURecorder()
+    training = trained(small_set, recorder, *words, spoil=nothing, ranks=Twins(1, 2, CPU, object()))
+    assert training.model.model.inner.puzzle_emb.is_split
+    assert recorder.plays == STEPS - WARM_UPS
 
 
 def test_metrics_are_of_their_steps_when_they_are_taken_in_between(small_set: Path) -> None:
