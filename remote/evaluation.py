@@ -69,7 +69,7 @@ def evaluate(
             try:
                 outputs, metrics = _answer(training, batch, ranks.device, wanted)
             except torch.OutOfMemoryError as error:
-                raise out_of_memory(training, batch, ranks, try_answer) from error
+                raise out_of_memory(error, training, batch, ranks, try_answer) from error
             for name, value in metrics.items():
                 sums[name] = sums.get(name, 0.0) + value
             for index, evaluator in enumerate(evaluators):

@@ -21,8 +21,11 @@ class OutOfMemory(Exception):
     """A batch that does not fit."""
 
 
-def out_of_memory(training: Training, batch: Batch, ranks: Ranks, trial: Trial) -> OutOfMemory:
+def out_of_memory(
+    error: torch.OutOfMemoryError, training: Training, batch: Batch, ranks: Ranks, trial: Trial
+) -> OutOfMemory:
     """What to raise when this rank's batch did not fit; `trial` does the same with fewer rows."""
+    error.__traceback__ = None  # its frames, and functions inside them, hold what did fit of it
     fixed, each = memory_of_rows(training, batch, ranks.device, trial)
     return OutOfMemory(
         evidence.out_of_memory(

@@ -125,7 +125,7 @@ class Run:
         try:
             self._training.train_on(batch)
         except torch.OutOfMemoryError as error:
-            raise out_of_memory(self._training, batch, self._ranks, try_step) from error
+            raise out_of_memory(error, self._training, batch, self._ranks, try_step) from error
         self._watchdog.beat(f"step {self._training.step}")
 
     def _report_step(self) -> None:
