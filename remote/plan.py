@@ -14,7 +14,7 @@ from remote.models.build import build_model, forward_dtype, table_rows
 from remote.overrides import ConfigError
 from remote.ranks import Ranks
 
-EXACT_UP_TO_DRAWS = 20_000_000  # about a second; beyond, total steps are upstream's estimate
+EXACT_UP_TO_DRAWS = 20_000_000  # about a second; beyond, total steps are an estimate
 GIB = 2**30
 
 
@@ -22,7 +22,7 @@ GIB = 2**30
 class Plan:
     train: Split
     test: Split | None
-    schedule_steps: int  # upstream's estimate: the learning rate follows it
+    schedule_steps: int  # upstream's estimate: later ones only count and average
     total_steps: int
     exact: bool  # whether every batch was counted
     first_iteration_steps: int
@@ -50,10 +50,12 @@ def make_plan(config: PretrainConfig, ranks: Ranks) -> Plan:
         len(iteration_of(config, train, number))
         for number in range(1, (config.iterations if exact else 1) + 1)
     ]
-    total = min(schedule_steps, sum(counted)) if exact else schedule_steps
+    total = sum(counted)
+    if not exact:
+        total = round(counted[0] * config.epochs / config.epochs_per_iteration)
     if config.max_steps is not None:
         total = min(total, config.max_steps)
-    if total < 1:
+    if min(total, schedule_steps) < 1:
         raise _trains_nothing(config, train)
     parameters, table = _sizes(config, train)
     iterations = _iterations(config, counted, total)
@@ -136,7 +138,7 @@ def _time_lines(config: PretrainConfig, plan: Plan, ranks: Ranks) -> list[str]:
 
 
 def _iterations(config: PretrainConfig, counted: list[int], total: int) -> int:
-    """How many are begun: steps may be limited, and upstream's count ends within the last one."""
+    """How many are begun, for steps may be limited."""
     if len(counted) < config.iterations:  # not all were counted
         return min(-(-total // max(counted[0], 1)), config.iterations)
     done = list(accumulate(counted))

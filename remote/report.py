@@ -63,7 +63,7 @@ class Report:
         self._trained_s += seconds
         self._trained_steps += steps
         it_per_s = steps / max(seconds, 1e-9)
-        left_s = (self._total_steps - step) * self._trained_s / max(self._trained_steps, 1)
+        left_s = max(self._total_steps - step, 0) * self._trained_s / max(self._trained_steps, 1)
         line = {
             "event": "step",
             "step": step,

@@ -80,10 +80,7 @@ class Run:
                 self._train_iteration()
                 if self._sigterm.asked:
                     return self._end_early()
-                finished = (
-                    training.iteration == config.iterations
-                    or training.step >= self._plan.total_steps
-                )
+                finished = self._is_last_iteration()
                 # Before the evaluation, which may fail or be cut off: the steps are safe.
                 if finished:
                     self._save()
@@ -104,12 +101,12 @@ class Run:
         if len(set(counts)) > 1:
             raise DatasetError(f"the ranks see different data: {counts} batches")
         self._report.begin(training.step)
+        asked = 0
         for batch in batches:
-            if training.step >= self._plan.total_steps:
+            if self._has_all_steps():
                 break
             self._train_on(batch)
-            last = training.step == self._plan.total_steps
-            if training.step % self._log_interval == 0 or last:
+            if training.step % self._log_interval == 0:
                 self._report_step()
             own = STOP if self._sigterm.asked else SAVE if self._save_is_due() else 0
             asked = self._ranks.most(own)
@@ -119,6 +116,15 @@ class Run:
             if asked == SAVE:
                 self._try_to_save()
         self._require_finite()
+        if asked != STOP and self._is_last_iteration():
+            self._report_step()
+
+    def _is_last_iteration(self) -> bool:
+        return self._training.iteration == self._config.iterations or self._has_all_steps()
+
+    def _has_all_steps(self) -> bool:
+        wanted = self._config.max_steps
+        return wanted is not None and self._training.step >= wanted
 
     def _train_on(self, batch: Batch) -> None:
         self._sigterm.trained = True
@@ -129,9 +135,11 @@ class Run:
         self._watchdog.beat(f"step {self._training.step}")
 
     def _report_step(self) -> None:
+        """Of the steps since the last report, if there were any."""
         self._require_finite()
         training = self._training
-        self._report.step(training.step, training.lr, training.take_metrics())
+        if training.sums is not None:
+            self._report.step(training.step, training.lr, training.take_metrics())
 
     def _require_finite(self) -> None:
         """Before anything is reported or saved, for a step that was not finite counts as made until

@@ -102,15 +102,27 @@ class Training:
         return self._config.lr * self._lr_share()
 
     def train_on(self, batch: Batch) -> None:
-        """One optimiser step on this rank's rows of a global batch."""
+        """One optimiser step on this rank's rows of a global batch, within the schedule."""
         self.step += 1
         self.batches_done += 1
         self._steps_asked += 1
+        if self.step > self._schedule_steps:
+            return self._average_on()
         given = self._given(batch)
         self.model.train()
         if self.carry is None:
             self.carry = self.model.model.initial_carry(given.batch)
         self._count(self._run(given))
+
+    @torch.no_grad()
+    def _average_on(self) -> None:
+        """Beyond the schedule a batch is counted and the weights averaged, as upstream does."""
+        averages = self.ema.vectors if self.ema else []
+        before = [tensor.clone() for tensor in averages]
+        if self.ema is not None:
+            self.ema.update()
+        self._undo_unless_ok(averages, before)
+        self._good_steps += self._ok
 
     def take_metrics(self) -> dict[str, float]:
         """Means since the last call, over all ranks: one wait for the device."""
@@ -129,7 +141,7 @@ class Training:
         self._steps_asked -= count
         if self.sums is not None:
             self.sums.steps -= count
-            if not self.sums.steps:
+            if self.sums.steps <= 0:
                 self.sums = None
 
     def share_weights(self) -> None:
@@ -210,12 +222,15 @@ class Training:
                 self.ema.update()
             # A finite gradient can make weights, or squares of it, that are not.
             self._ok &= torch.stack([tensor.sum().float() for tensor in changed]).isfinite().all()
-            for now, then in zip(changed, before, strict=True):
-                now.copy_(torch.where(self._ok, now, then))
+            self._undo_unless_ok(changed, before)
         if gathered is not None:
             self.puzzle_optimizer.step(given.puzzle_emb_lr, gathered, self._ok)
         self.flat.zero_grad()
         self._good_steps += self._ok
+
+    def _undo_unless_ok(self, changed: list[Tensor], before: list[Tensor]) -> None:
+        for now, then in zip(changed, before, strict=True):
+            now.copy_(torch.where(self._ok, now, then))
 
     def _changed(self) -> list[Tensor]:
         """Everything that an optimiser step writes, but for the puzzle table."""

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+from remote.config import load_config
 from remote.dataset.batches import TrainingIteration, evaluation_batches, nominal_steps
 from remote.dataset.build_arc_dataset import main as build
 from remote.dataset.layout import Split, open_names, open_split
@@ -20,6 +22,8 @@ from remote.dataset.sources import read_subset
 from remote.dataset.split import Rows
 from remote.dataset.verify import main as verify
 from remote.evaluators import make
+from remote.plan import make_plan
+from remote.ranks import Ranks
 
 ARC_DATA = os.environ["GPURUN_ARC_DATA"]
 ARC_2 = ["training2", "evaluation2", "concept"]
@@ -246,6 +250,18 @@ def test_step_name_723914_is_the_sum_of_ten_iterations(compact_1000: Path) -> No
     assert nominal_steps(train, batch_size=768, epochs=100_000) == 722_098
     assert evaluation_batches(open_split(compact_1000, "test"), batch_size=768) == 222
     assert {count(train, 768, 2000, number) for number in range(1, 6)} == {14477, 14478}
+
+
+def test_runs_end_with_their_data_and_are_foretold_from_the_first_iteration(
+    compact_1000: Path, arc_1: Path
+) -> None:
+    """And not where upstream's estimates are: 722,098, and 1,038,102, which is never reached."""
+    long = {compact_1000: (100_000, 10_000, 723_910), arc_1: (200_000, 2000, 1_036_100)}
+    for data, (epochs, eval_interval, steps) in long.items():
+        words = [f"epochs={epochs}", f"eval_interval={eval_interval}", "device=cpu"]
+        config = load_config([f"data_paths=[{data}]", "arch.hidden_size=64", *words])
+        plan = make_plan(config, Ranks(0, 1, torch.device("cpu")))
+        assert (plan.total_steps, plan.exact) == (steps, False)
 
 
 def test_right_answers_make_the_known_submission(aug_100: Path, tmp_path: Path) -> None:
