@@ -182,6 +182,7 @@ def _require_memory(config: PretrainConfig, plan: Plan, ranks: Ranks) -> None:
 
 
 def _open_test(config: PretrainConfig) -> Split | None:
-    if not config.evaluators and not all((path / "test").exists() for path in config.test_paths):
+    wanted = config.evaluators or config.data_paths_test
+    if not wanted and not all((path / "test").exists() for path in config.test_paths):
         return None
     return open_splits(config.test_paths, "test", trained_on=config.train_paths)

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -215,6 +216,18 @@ def test_a_set_that_was_cut_short_is_refused(array: str, small_set: Path, tmp_pa
 def test_a_test_set_of_other_identifiers_is_refused(small_set: Path, other_puzzles: Path) -> None:
     with pytest.raises(DatasetError, match="is built for other identifiers than"):
         make_plan(config_of(small_set, f"data_paths_test=[{other_puzzles}]"), cpu())
+
+
+def test_without_evaluators_only_a_test_set_that_was_named_must_be_there(
+    small_set: Path, tmp_path: Path
+) -> None:
+    data = copied(small_set, tmp_path / "data")
+    shutil.rmtree(data / "test")
+    plan = make_plan(config_of(data, "evaluators=[]"), cpu())
+    assert (plan.test, plan.evaluations) == (None, 0)
+    for named in (data, tmp_path / "nowhere"):
+        with pytest.raises(DatasetError, match=f"no file {named}/test/dataset.json"):
+            make_plan(config_of(small_set, f"data_paths_test=[{named}]", "evaluators=[]"), cpu())
 
 
 def test_a_puzzle_table_in_parts_counts_one_part(small_set: Path) -> None:
