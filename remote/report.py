@@ -29,9 +29,16 @@ class Report:
     """Of the first rank; another rank's `Report` says nothing."""
 
     def __init__(
-        self, config: PretrainConfig, total_steps: int, *, speaks: bool, from_step: int = 0
+        self,
+        config: PretrainConfig,
+        total_steps: int,
+        *,
+        speaks: bool,
+        from_step: int = 0,
+        parameters: int = 0,
     ) -> None:
         """`from_step` is the checkpoint's that a run goes on from; 0: it begins."""
+        self._parameters = parameters
         self._config, self._total_steps, self._speaks = config, total_steps, speaks
         self._file = None
         self._wandb = None
@@ -76,7 +83,8 @@ class Report:
             "memory_gib": _memory_gib(),
             "elapsed_s": now_s - self._started_s,
         }
-        line |= {f"train/{name}": value for name, value in metrics.items()}
+        line |= {f"train/{name}": value for name, value in {"lr": lr, **metrics}.items()}
+        line["num_params"] = self._parameters
         self._write(line)
         said = f"loss {line['loss']:.4f} lr {lr:.2e} {line['samples_per_s']:.1f} samples/s"
         if self._peak:

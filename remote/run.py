@@ -62,7 +62,11 @@ class Run:
         )
         self._watchdog = Watchdog(60 * config.hang_minutes)
         self._report = Report(
-            config, plan.total_steps, speaks=ranks.first, from_step=self._training.step
+            config,
+            plan.total_steps,
+            speaks=ranks.first,
+            from_step=self._training.step,
+            parameters=plan.parameters,
         )
 
     def train(self) -> None:

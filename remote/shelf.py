@@ -48,7 +48,10 @@ def number(step: Path) -> int:
 
 
 def _score(step: Path) -> float | None:
+    """The greater the better."""
     try:
-        return float(json.loads((step / SCORE).read_text())["value"])
-    except (OSError, ValueError, KeyError, TypeError):
+        found = json.loads((step / SCORE).read_text())
+        value = float(found["value"])
+        return -value if found["metric"].endswith("loss") else value
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -76,6 +76,16 @@ def test_the_newest_are_kept_and_the_best(tmp_path: Path) -> None:
     assert not first.exists()
 
 
+def test_of_losses_the_smaller_is_the_better(tmp_path: Path) -> None:
+    for number, loss in ((1, 2.5), (2, 0.5), (3, 1.5)):
+        step = tmp_path / f"step_{number}"
+        step.mkdir()
+        score = {"metric": "all/lm_loss", "value": loss}
+        (step / "score.json").write_text(json.dumps(score))
+    checkpoint.prune(tmp_path, keep_last=1, keep_best=1)
+    assert [step.name for step in checkpoint.steps(tmp_path)] == ["step_2", "step_3"]
+
+
 def test_an_evaluation_rates_the_checkpoint_before_it(small_set: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     train(small_set, run, "max_steps=1", "best_metric=all/accuracy")

@@ -53,7 +53,7 @@ def config_in(run: Path, *more: str) -> PretrainConfig:
 
 
 def report_a_step(config: PretrainConfig, step: int = 1, from_step: int = 0) -> dict:
-    report = Report(config, 10, speaks=True, from_step=from_step)
+    report = Report(config, 10, speaks=True, from_step=from_step, parameters=7)
     report.begin(0)
     report.step(step, 0.1, {"lm_loss": 1.5, "q_halt_loss": 0.5})
     report.close()
@@ -69,6 +69,7 @@ def test_a_line_says_speed_loss_rate_and_memory(tmp_path: Path) -> None:
     assert (line["step"], line["total_steps"], line["loss"], line["lr"]) == (1, 10, 1.5, 0.1)
     assert line["samples_per_s"] == pytest.approx(4 * line["it_per_s"])
     assert line["train/q_halt_loss"] == 0.5
+    assert (line["train/lr"], line["num_params"]) == (0.1, 7)  # by the names that upstream gives
     assert line["mfu"] is None  # of a CPU no peak is known
     assert 0.05 < line["memory_gib"] < 64
 
