@@ -160,6 +160,8 @@ class Training:
 
     def _take_step(self, given: Given) -> Tensor:
         """Whatever of a step is done on the device, and in place; metrics, as `Sums` has them."""
+        if self.puzzle_optimizer is not None:
+            self.puzzle_optimizer.forget()
         carry, loss, metrics = self._forward_and_backward(self.carry, given)
         self._optimise(loss, given)
         with torch.no_grad():

@@ -17,6 +17,10 @@ class SignSGD:
     def __init__(self, embedding: SparseEmbedding, *, weight_decay: float, ranks: Ranks) -> None:
         self._embedding, self._weight_decay, self._ranks = embedding, weight_decay, ranks
 
+    def forget(self) -> None:
+        """What was looked up by a step that did not come to its end."""
+        self._embedding.used = []
+
     @torch.no_grad()
     def gather(self) -> tuple[Tensor, Tensor] | None:
         """Ids (B,), sorted, and their gradients (B, D), summed over equal ids, of all ranks."""

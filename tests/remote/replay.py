@@ -19,10 +19,11 @@ WAITS = ("_local_scalar_dense", "nonzero", "masked_select", "is_nonzero", "equal
 
 
 class CPURecorder:
-    """Counts what it is asked."""
+    """Counts what it is asked.  It cannot record an operation of the name `breaks_at`."""
 
-    def __init__(self) -> None:
+    def __init__(self, breaks_at: str | None = None) -> None:
         self.warm_ups = self.records = self.plays = 0
+        self._breaks_at = breaks_at
 
     def warm_up(self, step: Step) -> Tensor:
         self.warm_ups += 1
@@ -30,7 +31,7 @@ class CPURecorder:
 
     def record(self, step: Step) -> tuple[Callable[[], None], Tensor]:
         self.records += 1
-        tape = _Tape()
+        tape = _Tape(self._breaks_at)
         try:
             with tape:
                 result = step()
@@ -45,8 +46,9 @@ class CPURecorder:
 
 
 class _Tape(TorchDispatchMode):
-    def __init__(self) -> None:
+    def __init__(self, breaks_at: str | None) -> None:
         super().__init__()
+        self._breaks_at = breaks_at
         self._calls: list[tuple[Any, tuple, dict, Any]] = []
         self._made: dict[int, torch.UntypedStorage] = {}  # here, by address
         self._before: dict[int, tuple[Tensor, Tensor]] = {}  # of what was there and is written
@@ -56,6 +58,8 @@ class _Tape(TorchDispatchMode):
         name = func._schema.name.split("::")[1]
         if name in WAITS or (name == "index" and _picks_by_truth(args[1])):
             raise RuntimeError(f"{name} waits for the device")
+        if name == self._breaks_at:
+            raise RuntimeError(f"{name} cannot be recorded")
         for tensor in _written(func, args, kwargs):
             whole = torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage())
             if whole.data_ptr() not in {*self._made, *self._before}:
