@@ -193,7 +193,8 @@ class ACTLossHead(nn.Module):
             q_continue_loss = torch.where(tokens > 0, _binary(go_on, target), 0).sum()
             metrics["q_continue_loss"] = q_continue_loss.detach()
             q_loss = q_loss + q_continue_loss
-        outputs = {"logits": logits, "preds": predictions, "q_halt_logits": halt}
+        outputs = {"logits": logits, "preds": predictions}
+        outputs |= {"q_halt_logits": halt, "q_continue_logits": go_on}
         return carry, lm_loss + 0.5 * q_loss, metrics, outputs
 
 
