@@ -20,13 +20,9 @@ log = logging.getLogger(__name__)
 # Keys of upstream that mean nothing there or here, and those of other names here.
 DEAD = ("target_q_update_every", "load_strict", "load_optimizer_state")
 ALIASES = {"data_path": "data_paths", "keep_checkpoints": "keep_last"}
-OUTPUTS = (
-    "logits",
-    "preds",
-    "q_halt_logits",
-    "q_continue_logits",
-)  # of an evaluation, and what it asked:
-ARRAYS = ("inputs", "labels", "puzzle_identifiers", *OUTPUTS, "examples")
+# Of an evaluation: what it asked, what was answered, and the numbers of the examples.
+ARRAYS = ("inputs", "labels", "puzzle_identifiers")
+ARRAYS += ("logits", "preds", "q_halt_logits", "q_continue_logits", "examples")
 OTHER_OPTIMISER = {"use_muon": False, "grad_accum_steps": 1}  # upstream's keys, their only value
 
 

@@ -152,7 +152,15 @@ def _numbers_agree(data: Dataset, place: Path) -> list[str]:
         ("bfloat16", True, True),
     ):
         settings = TRM | {"global_batch_size": "32", "arch.forward_dtype": dtype}
-        case = Case("ten steps", settings, 0, 10, True, compiled, False, recorded)
+        case = Case(
+            "ten steps",
+            settings,
+            warmup=0,
+            steps=10,
+            compiled=compiled,
+            evaluates=False,
+            recorded=recorded,
+        )
         found = measured(case, data, "cuda", place)
         losses[f"{dtype}{' compiled' * compiled}{' recorded' * recorded}"] = found.losses[0]
     exact = losses["float32"]

@@ -46,9 +46,11 @@ for name, folder, environ in json.load(sys.stdin):
         parameters = [torch.nn.Parameter(tensor) for tensor in given]
         optimizer, kind = ours.adam_atan2(parameters, betas=(0.9, 0.95), weight_decay=0.1)
         states = [optimizer.state[parameter] for parameter in parameters]
+        said = " ".join(heard)
+        recorded = ours.adam_atan2(parameters, betas=(0, 0), weight_decay=0, recorded=True)[1]
     settings = [optimizer.defaults[key] for key in ("lr", "betas", "weight_decay")]
     dtypes = [{key: str(tensor.dtype)[6:] for key, tensor in state.items()} for state in states]
-    found[name] = [type(optimizer).__module__, kind, " ".join(heard), settings, dtypes]
+    found[name] = [type(optimizer).__module__, kind, said, settings, dtypes, recorded]
 print(json.dumps(found))
 """
 BOTH = {"adam_atan2": PACKAGE, "adam_atan2_backend": ""}
@@ -111,9 +113,16 @@ def test_without_it_the_same_update_runs_in_pytorch_and_why_is_said(
 def test_either_has_its_settings_and_its_moments_from_the_start(
     taken: dict[str, list[Any]], case: str
 ) -> None:
-    settings, dtypes = taken[case][3:]
+    settings, dtypes, _ = taken[case][3:]
     assert settings == [0.0, [0.9, 0.95], 0.1]
     # The extension takes all of a parameter's tensors for the parameter's own type.
     for dtype, state in zip(("float32", "bfloat16"), dtypes, strict=True):
         moment = dtype if case == "both" else "float32"
         assert state == {"exp_avg": moment, "exp_avg_sq": moment, "step": "float32"}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_recorded_step_never_has_the_extension_which_reads_no_rate_from_the_device(
+    taken: dict[str, list[Any]], case: str
+) -> None:
+    assert taken[case][-1] == "AdamATan2, in PyTorch"
