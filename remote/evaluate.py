@@ -29,6 +29,7 @@ from remote.files import write_json
 from remote.machine import look, require_kernels
 from remote.memory import OutOfMemory
 from remote.overrides import ConfigError, parse_word
+from remote.place import require_a_place
 from remote.process import end_with
 from remote.ranks import Ranks, joined
 from remote.training import Training
@@ -52,6 +53,7 @@ def main(argv: list[str] | None = None) -> int:
         with joined(config.device) as ranks:
             machine = look(ranks.device)
             require_kernels(machine)
+            require_a_place(config.checkpoint_path, ranks)
             with Watchdog(60 * config.hang_minutes).watching() as watchdog:
                 metrics = _evaluate(config, ranks, watchdog)
     except (ConfigError, DatasetError, checkpoint.CheckpointError) as error:

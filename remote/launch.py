@@ -1,12 +1,9 @@
 """From a command line to a run, or to what `--check` says of one; and from its end to a status."""
 
-import contextlib
 import logging
 import os
 import sys
-import tempfile
 import time
-from pathlib import Path
 
 import torch
 
@@ -17,6 +14,7 @@ from remote.machine import look, require_kernels
 from remote.machine import words as machine_words
 from remote.memory import OutOfMemory
 from remote.overrides import ConfigError
+from remote.place import require_a_place
 from remote.plan import Plan, describe, make_plan
 from remote.ranks import Ranks, joined
 from remote.run import NotFinite, Run
@@ -38,7 +36,7 @@ def launch(words: list[str], sigterm: Sigterm, *, only_check: bool) -> int:
             machine = look(ranks.device)
             require_kernels(machine)
             config.settle_names(ranks.gather(time.strftime("%Y%m%d-%H%M%S"))[0])
-            _require_a_place(config, ranks)
+            require_a_place(config.checkpoint_path, ranks)
             plan = make_plan(config, ranks)
             if only_check:
                 check(config, plan, ranks)
@@ -70,32 +68,6 @@ def launch(words: list[str], sigterm: Sigterm, *, only_check: bool) -> int:
             print(f"pretrain: {said}", file=sys.stderr)
         raise
     return 0
-
-
-def _require_a_place(config: PretrainConfig, ranks: Ranks) -> None:
-    """That the first rank can write where the run is to be saved; what that takes is undone."""
-    problem = ""
-    if ranks.first:
-        try:
-            _write_a_file_in(Path(config.checkpoint_path))
-        except OSError as error:
-            problem = f"{type(error).__name__}: {error}"
-    if problem := ranks.gather(problem)[0]:
-        raise ConfigError(
-            f"checkpoint_path={config.checkpoint_path}: nothing can be written there ({problem})."
-            " Name a folder that you may write in"
-        )
-
-
-def _write_a_file_in(place: Path) -> None:
-    made = [path for path in (place, *place.parents) if not path.exists()]
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=place).close()
-    finally:
-        for path in made:
-            with contextlib.suppress(OSError):  # it was not made, or another one writes there
-                path.rmdir()
 
 
 def check(config: PretrainConfig, plan: Plan, ranks: Ranks) -> None:

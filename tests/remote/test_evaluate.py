@@ -114,6 +114,18 @@ def test_a_file_of_upstreams_is_evaluated_with_the_settings_given(
     assert (tmp_path / "evaluator_ARC_step_72385" / "submission.json").exists()
 
 
+def test_a_place_that_nothing_can_be_written_in_is_refused_before_it_begins(
+    run: Path, tmp_path: Path, capsys
+) -> None:
+    (tmp_path / "file").write_text("")
+    for place in (tmp_path / "file", tmp_path / "file" / "x"):
+        assert evaluate([str(run), f"checkpoint_path={place}"]) == 2
+        said = capsys.readouterr()
+        assert f"checkpoint_path={place}: nothing can be written there (" in said.err
+        assert "ARC/" not in said.out
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
 def test_an_evaluator_that_fails_is_named_and_ends_with_1(run: Path, tmp_path: Path) -> None:
     (tmp_path / "evaluator_ARC_step_3").write_text("a file where the directory belongs")
     assert evaluate([str(run), f"checkpoint_path={tmp_path}"]) == 1
