@@ -234,7 +234,7 @@ class Home:
         with suppress(AssertionError):
             self.kill_keeper_and_drivers()
         try:
-            self.until(self._none_is_left, 10)
+            end_processes_of(self.places.root)
         finally:
             self._end_boxes()
 
@@ -249,18 +249,21 @@ class Home:
                 if b"fuse.sh" in Path(f"/proc/{pid}/cmdline").read_bytes():
                     os.kill(pid, signal.SIGKILL)
 
-    def _none_is_left(self) -> bool:
-        """A driver that waits for the lock of the one just killed would start the keeper again."""
-        left = _bearing(f"GPURUN_HOME={self.places.root}\0")
-        _send(signal.SIGKILL, left)
-        return not left
-
     def _run_ids(self) -> list[str]:
         journal = self.journal()
         try:
             return [run.id for run in journal.runs.unfinished()]
         finally:
             journal.close()
+
+
+def end_processes_of(state: Path) -> None:
+    """Those with this state directory, until none is left: a driver that waits for the lock of
+    the one just killed would start the keeper again."""
+    deadline = Deadline(10)
+    while left := _bearing(f"GPURUN_HOME={state}\0"):
+        assert not deadline.passed(), f"{left} live on"
+        _send(signal.SIGKILL, left)
 
 
 def _bearing(mark: str) -> list[int]:

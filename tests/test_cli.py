@@ -22,6 +22,7 @@ from gpurun.blackbox import BlackBox, Entry
 from gpurun.clock import Deadline, SystemClock
 from gpurun.locks import hold, holder
 from gpurun.places import Places
+from tests.homes import end_processes_of
 from tests.stories import Story, journal_at
 
 HEAVY = "sqlmodel sqlalchemy pydantic pydantic_settings httpx fabric paramiko apscheduler alembic"
@@ -93,8 +94,7 @@ def cli(tmp_path: Path) -> Iterator[Cli]:
     (tmp_path / "home").mkdir(mode=0o700)
     cli = Cli(tmp_path / "home")
     yield cli
-    if _keeper_pid(cli) is not None:
-        cli("keeper", "stop")
+    end_processes_of(cli.home)  # also of a keeper that has only just been started
 
 
 def test_it_says_its_version(cli: Cli) -> None:
