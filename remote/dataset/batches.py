@@ -18,6 +18,7 @@ import numpy as np
 from remote.dataset.grids import IGNORE_LABEL
 from remote.dataset.split import Split
 
+DRAWN_AT_ONCE = 1_000_000  # an iteration can have 128 million, and numpy draws 64-bit numbers
 Batch = dict[str, np.ndarray]  # inputs, labels int32 [B, seq_len]; puzzle_identifiers int32 [B]
 
 
@@ -83,10 +84,16 @@ class TrainingIteration:
 def _draw_puzzles(split: Split, first: int, end: int, epochs: int, key: int) -> np.ndarray:
     """One puzzle of each of the groups from `first` to `end`, `epochs` times over: int32 [...]."""
     random = np.random.Generator(np.random.Philox(seed=key))
-    groups = np.concatenate([random.permutation(end - first) for _ in range(epochs)])
+    groups = np.empty((epochs, end - first), np.int32)
+    for epoch in groups:
+        epoch[:] = random.permutation(end - first)
     starts = split.group_indices[first : end + 1]
-    # One call draws what one call per group would draw.
-    return random.integers(starts[groups], starts[groups + 1]).astype(np.int32)
+    puzzles = groups.reshape(-1)
+    # Any number of them in one call draws what one call per group would draw.
+    for start in range(0, puzzles.size, DRAWN_AT_ONCE):
+        some = puzzles[start : start + DRAWN_AT_ONCE]
+        some[:] = random.integers(starts[some], starts[some + 1])
+    return puzzles
 
 
 def _pack(sizes: np.ndarray, batch_size: int) -> np.ndarray:

@@ -1,8 +1,10 @@
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from remote.dataset import batches
 from remote.dataset.batches import Shard, TrainingIteration, iterate_test, nominal_steps
 from remote.dataset.layout import Split, open_split
 
@@ -17,8 +19,12 @@ def iteration(split: Split, **changes: int) -> TrainingIteration:
     return TrainingIteration(split, **settings)
 
 
-def test_packing_is_that_of_one_draw_per_group(split: Split) -> None:
+@pytest.mark.parametrize("at_once", [3, batches.DRAWN_AT_ONCE])
+def test_packing_is_that_of_one_draw_per_group(
+    at_once: int, split: Split, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The algorithm of the facts, written with a loop, for many seeds and batch sizes."""
+    monkeypatch.setattr(batches, "DRAWN_AT_ONCE", at_once)
     for seed in range(5):
         for batch_size in (4, 7, 16):
             ours = iteration(split, seed=seed, batch_size=batch_size, epochs=5)
@@ -26,6 +32,22 @@ def test_packing_is_that_of_one_draw_per_group(split: Split) -> None:
             assert len(ours) == len(expected)
             for number, puzzles in enumerate(expected):
                 assert ours.rows(number)[1].tolist() == puzzles
+
+
+def test_a_long_iteration_takes_few_bytes_a_draw(
+    split: Split, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With `eval_interval=null` it is a whole run: 128 million of them, in every process."""
+    monkeypatch.setattr(batches, "DRAWN_AT_ONCE", 10_000)
+    epochs = 400_000 // split.groups
+    iteration(split)  # what is read once is read now
+    tracemalloc.start()
+    try:
+        iteration(split, epochs=epochs, batch_size=512)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak / (epochs * split.groups) < 28
 
 
 def test_a_batch_holds_distinct_pairs_of_each_puzzle(split: Split) -> None:
