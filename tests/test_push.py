@@ -1,5 +1,7 @@
 """Results that a box pushes by itself, to another machine or a store, with nobody of ours alive."""
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,6 +43,10 @@ def kept(store: Box, run: str) -> Path:
     return store.root / "srv/it's kept" / run
 
 
+def credentials(run: str) -> list[Path]:
+    return list(Path("/dev/shm").glob(f"gpurun-*-{run}-*"))
+
+
 @pytest.mark.parametrize("store", [(), ("rsync",)], ids=["rsync", "tar"], indirect=True)
 def test_what_is_saved_is_pushed_while_training_and_at_the_end(home: Home, store: Box) -> None:
     run = home.up(to_store(home, store))
@@ -61,8 +67,13 @@ def test_the_fuse_pushes_what_is_there_before_it_ends_the_box(home: Home, store:
     home.until_phase(run, "train")
     home.until(lambda: bool(list(home.places.boxes.glob("*/root/out/result.txt"))))
     home.kill_keeper_and_drivers()
+    for pid in home.box_processes():
+        if b"push.sh\0watch" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            os.kill(pid, signal.SIGKILL)  # it would push the same at about the same time
     within_s = fuse.TERM_DELAY_S + push.LAST_WORDS_S + 60
     home.until(lambda: (kept(store, run) / "out/result.txt").exists(), within_s)
+    assert credentials(run), "the box lives on until the fuse's own deadline"
+    home.until(lambda: not home.box_processes() and not credentials(run), fuse.MARGIN_S + 60)
     assert keeper.running(home.places) is None
 
 
@@ -84,7 +95,7 @@ def test_the_credential_reaches_neither_the_training_nor_a_disk(home: Home, stor
     for path in [*home.places.root.rglob("*"), *(home.work / "runs").rglob("*")]:
         if path.is_file():
             assert text.encode() not in path.read_bytes(), path
-    assert not list(Path("/dev/shm").glob(f"gpurun-*-{home.last_run()}-*"))
+    assert not credentials(home.last_run())
 
 
 def test_an_rclone_remote_is_pushed_to(home: Home, tmp_path: Path) -> None:

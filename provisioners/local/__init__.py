@@ -30,7 +30,7 @@ from gpurun.errors import CreateFailedButMade, CreateUnclear, NoCapacity, Provid
 from gpurun.model import Created, Instance, InstanceState, Need, Offer, Order
 from gpurun.shell.local import LocalShell
 from provisioners import removal
-from provisioners.local import box, machine, processes, strategies
+from provisioners.local import box, machine, processes, strategies, tmpfs
 from provisioners.local.box import Box
 from provisioners.local.containment import STRATEGIES, launch
 from provisioners.local.strategies import CannotContain, Marked
@@ -135,7 +135,7 @@ class Local:
             else:
                 self._take_away(home)
         elif _is_label(instance_id):  # its directory was removed by hand, its processes were not
-            self._require_ended(instance_id, Marked().end_all(instance_id, self._clock))
+            self._conclude_end(instance_id, Marked().end_all(instance_id, self._clock))
         self._empty_trash()
 
     def shell(self, instance_id: str) -> LocalShell:
@@ -166,13 +166,14 @@ class Local:
         words = ["env", "-i", *(f"{name}={value}" for name, value in environment.items())]
         command = shlex.join([*words, *self._enter(made, home), "sh", "-c", text])
         lives = f"{strategies.lives_script(made.cage.init)}\nlives || exit 1\n"
-        return f"(\n{_same_boot(made, otherwise=1)}{lives}{command}\n)\n"
+        return f"(\n{made.same_boot_script(otherwise=1)}{lives}{command}\n)\n"
 
     def self_destroy(self, instance_id: str) -> str:
-        """A subshell; status 0 means that no process of the box is left.  Files are not touched."""
+        """Status 0: no process of the box is left, nor a secret on tmpfs.  All else stays."""
         made, _ = self._read(instance_id)
         script = STRATEGIES[made.cage.strategy].end_script(made.cage)
-        return f"(\n{_same_boot(made, otherwise=0)}{script})\n"
+        end = f"(\n{made.same_boot_script(otherwise=0)}{script})"
+        return f"{end} && {{ {tmpfs.forget_script(instance_id)}; }}\n"
 
     def salvage(self, instance_id: str) -> Path:
         """Where artifacts went that were not fetched before the end, if there were some."""
@@ -237,12 +238,14 @@ class Local:
             )
         else:
             left = STRATEGIES[made.cage.strategy].end(made.cage, self._clock)
-        self._require_ended(label, left)
+        self._conclude_end(label, left)
 
-    def _require_ended(self, label: str, left: Sequence[object]) -> None:
+    def _conclude_end(self, label: str, left: Sequence[object]) -> None:
+        """ProviderError if somebody is left; else no secret of theirs is, either."""
         if left:
             pids = " ".join(map(str, left))
             raise ProviderError(f"local: processes of {label} do not end: {pids}")
+        tmpfs.forget(label)
 
     def _take_away(self, home: Path, to: str = ".trash") -> None:
         """The row vanishes at once, the files as fast as they can be removed."""
@@ -286,13 +289,6 @@ class Local:
         if not _is_label(instance_id):
             raise ProviderError(f"local: {instance_id!r} is not the id of a box")
         return instance_id
-
-
-def _same_boot(made: Box, *, otherwise: int) -> str:
-    boot_id = Path("/proc/sys/kernel/random/boot_id")
-    if not boot_id.exists():
-        return ""
-    return f'[ "$(cat {boot_id})" = {shlex.quote(made.boot_id)} ] || exit {otherwise}\n'
 
 
 def _is_label(name: str) -> bool:

@@ -1,6 +1,7 @@
 """The record of a box: what proves, to whoever comes later, which processes are its own."""
 
 import json
+import shlex
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -12,6 +13,7 @@ from provisioners.local import processes
 from provisioners.local.processes import Process
 from provisioners.local.strategies import Cage
 
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _OWN_NAMESPACE = Path("/proc/self/ns/pid")
 
 
@@ -35,6 +37,12 @@ class Box:
         if processes.alive(self.cage.init):
             return InstanceState.RUNNING
         return InstanceState.STOPPED
+
+    def same_boot_script(self, *, otherwise: int) -> str:
+        """POSIX sh: after a reboot, when its pids mean nothing, exit with this status."""
+        if not _BOOT_ID.exists():
+            return ""
+        return f'[ "$(cat {_BOOT_ID})" = {shlex.quote(self.boot_id)} ] || exit {otherwise}\n'
 
     def write(self, path: Path) -> None:
         init = self.cage.init

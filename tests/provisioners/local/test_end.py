@@ -96,7 +96,8 @@ def test_best_effort_says_so(tmp_path: Path) -> None:
 def test_a_process_that_forks_while_it_is_killed_ends(cloud: Local) -> None:
     rent(cloud).run("for i in 1 2 3; do (while :; do sleep 0.01; done) & done", timeout_s=10)
     cloud.destroy(LABEL)
-    assert processes.marked(strategies.MARK, LABEL) == set()
+    # `unshare`, which has only waited for the box, needs a moment; who forks would fork for ever.
+    wait_for(lambda: processes.marked(strategies.MARK, LABEL) == set())
 
 
 def test_a_command_under_way_has_an_unknown_outcome(cloud: Local) -> None:
@@ -177,6 +178,42 @@ def test_a_damaged_record_is_unknown_and_the_box_still_ends(cloud: Local, tmp_pa
     assert not lives(init)
     assert outer_pids(NAP) == []
     assert cloud.instances() == []
+
+
+def test_what_a_box_laid_on_tmpfs_ends_with_it_and_nothing_of_others(any_cloud: Local) -> None:
+    """By whoever ends it; a process that lays it there again and again is ended first."""
+    for other in ("fuse", "keeper"):
+        label = f"{LABEL}-{other}"
+        secret, foreign = (Path(f"/dev/shm/{name}.push.key") for name in (label, f"{label}a"))
+        foreign.touch()
+        try:
+            again = f"setsid sh -c 'while :; do echo key > {secret}; done' &"
+            rent(any_cloud, label).run(again, timeout_s=10)
+            wait_for(secret.exists)
+            if other == "fuse":
+                end = ["sh", "-euc", any_cloud.self_destroy(label)]
+                subprocess.run(end, env={"PATH": os.defpath}, timeout=30, check=True)
+            else:
+                any_cloud.destroy(label)
+            assert not secret.exists()
+            assert foreign.exists()
+        finally:
+            any_cloud.destroy(label)
+            for path in (secret, foreign):
+                path.unlink(missing_ok=True)
+
+
+def test_a_file_on_tmpfs_that_cannot_be_removed_keeps_no_box_alive(any_cloud: Local) -> None:
+    rent(any_cloud)
+    stuck = Path(f"/dev/shm/{LABEL}.stuck")
+    stuck.mkdir()
+    try:
+        end = ["sh", "-euc", any_cloud.self_destroy(LABEL)]
+        assert subprocess.run(end, env={"PATH": os.defpath}, timeout=30).returncode == 0
+        any_cloud.destroy(LABEL)
+        assert any_cloud.instances() == []
+    finally:
+        stuck.rmdir()
 
 
 @pytest.mark.parametrize("instance_id", ["..", "../boxes", ".used", "", "a/b", "a\0b", "x" * 200])
