@@ -84,16 +84,13 @@ class TrainingIteration:
 def _draw_puzzles(split: Split, first: int, end: int, epochs: int, key: int) -> np.ndarray:
     """One puzzle of each of the groups from `first` to `end`, `epochs` times over: int32 [...]."""
     random = np.random.Generator(np.random.Philox(seed=key))
-    groups = np.empty((epochs, end - first), np.int32)
-    for epoch in groups:
-        epoch[:] = random.permutation(end - first)
+    puzzles = np.empty((epochs, end - first), np.int32)
+    for groups in puzzles:
+        groups[:] = random.permutation(end - first)
     starts = split.group_indices[first : end + 1]
-    puzzles = groups.reshape(-1)
-    # Any number of them in one call draws what one call per group would draw.
-    for start in range(0, puzzles.size, DRAWN_AT_ONCE):
-        some = puzzles[start : start + DRAWN_AT_ONCE]
-        some[:] = random.integers(starts[some], starts[some + 1])
-    return puzzles
+    for groups in puzzles:  # one call draws what one call per group would draw
+        groups[:] = random.integers(starts[groups], starts[groups + 1])
+    return puzzles.reshape(-1)
 
 
 def _pack(sizes: np.ndarray, batch_size: int) -> np.ndarray:

@@ -4,7 +4,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from remote.dataset import batches
 from remote.dataset.batches import Shard, TrainingIteration, iterate_test, nominal_steps
 from remote.dataset.layout import Split, open_split
 
@@ -19,12 +18,8 @@ def iteration(split: Split, **changes: int) -> TrainingIteration:
     return TrainingIteration(split, **settings)
 
 
-@pytest.mark.parametrize("at_once", [3, batches.DRAWN_AT_ONCE])
-def test_packing_is_that_of_one_draw_per_group(
-    at_once: int, split: Split, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_packing_is_that_of_one_draw_per_group(split: Split) -> None:
     """The algorithm of the facts, written with a loop, for many seeds and batch sizes."""
-    monkeypatch.setattr(batches, "DRAWN_AT_ONCE", at_once)
     for seed in range(5):
         for batch_size in (4, 7, 16):
             ours = iteration(split, seed=seed, batch_size=batch_size, epochs=5)
@@ -34,11 +29,8 @@ def test_packing_is_that_of_one_draw_per_group(
                 assert ours.rows(number)[1].tolist() == puzzles
 
 
-def test_a_long_iteration_takes_few_bytes_a_draw(
-    split: Split, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_iteration_takes_few_bytes_a_draw(split: Split) -> None:
     """With `eval_interval=null` it is a whole run: 128 million of them, in every process."""
-    monkeypatch.setattr(batches, "DRAWN_AT_ONCE", 10_000)
     epochs = 400_000 // split.groups
     iteration(split)  # what is read once is read now
     tracemalloc.start()
