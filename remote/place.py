@@ -1,4 +1,4 @@
-"""Tries, before it begins, whether a run or an evaluation can write what it finds."""
+"""Whether a run or an evaluation can write what it finds, tried before it begins."""
 
 import contextlib
 import tempfile
@@ -11,7 +11,8 @@ from remote.ranks import Ranks
 def require_a_place(path: str, ranks: Ranks) -> None:
     """That the first rank can write in this `checkpoint_path`; what that takes is undone.
 
-    Raises ConfigError, on every rank."""
+    Raises ConfigError, on every rank.
+    """
     problem = ""
     if ranks.first:
         try:
