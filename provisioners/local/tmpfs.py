@@ -8,14 +8,15 @@ from contextlib import suppress
 from pathlib import Path
 
 TMPFS = Path("/dev/shm")  # where gpurun puts secrets on any box, as LABEL.*
+OURS = "gpurun-"  # how each label begins; of a box named by hand, other programs may have files
 
 
 def forget(label: str) -> None:
-    for path in TMPFS.glob(f"{label}.*"):
+    for path in TMPFS.glob(f"{label}.*") if label.startswith(OURS) else ():
         with suppress(OSError):
             path.unlink()
 
 
 def forget_script(label: str) -> str:
     """The same as POSIX sh, with status 0."""
-    return f"rm -f {TMPFS}/{label}.* 2>/dev/null || :"
+    return f"rm -f {TMPFS}/{label}.* 2>/dev/null || :" if label.startswith(OURS) else ":"

@@ -203,6 +203,21 @@ def test_what_a_box_laid_on_tmpfs_ends_with_it_and_nothing_of_others(any_cloud: 
                 path.unlink(missing_ok=True)
 
 
+def test_a_box_that_was_named_by_hand_takes_no_file_of_other_programs(any_cloud: Local) -> None:
+    label = f"sem{os.getpid()}"
+    foreign = Path(f"/dev/shm/{label}.lock")
+    foreign.touch()
+    try:
+        rent(any_cloud, label)
+        end = ["sh", "-euc", any_cloud.self_destroy(label)]
+        subprocess.run(end, env={"PATH": os.defpath}, timeout=30, check=True)
+        for _ in ("with its directory", "without"):
+            any_cloud.destroy(label)
+            assert foreign.exists()
+    finally:
+        foreign.unlink(missing_ok=True)
+
+
 def test_a_file_on_tmpfs_that_cannot_be_removed_keeps_no_box_alive(any_cloud: Local) -> None:
     rent(any_cloud)
     stuck = Path(f"/dev/shm/{LABEL}.stuck")
